@@ -48,9 +48,9 @@ def view(path: str | Path, *, port: int | None = None, browser: bool = True) -> 
 
     The server runs in a thread until `stop()` or the end of the interpreter.
     """
-    from syncpoint.server.server_thread import view as view_comparison
+    from syncpoint.server.server_thread import serve_in_thread
 
-    return view_comparison(Path(path), port, browser)
+    return serve_in_thread(Path(path), port, browser)
 
 
 def convert(source: Run | str | Path, out: str | Path, *, to: str) -> Conversion:
@@ -348,11 +348,11 @@ def compare_offline(
     Writes the report as CSV and the comparison into `out`, one of each for every model of a
     training dump. `preset` and `limits` are those of `compare`.
     """
-    from syncpoint.ascend.mode.offline_data.options import Asked as AskedOffline
+    from syncpoint.ascend.mode.offline_data.options import OfflineFlags
     from syncpoint.ascend.mode.offline_data.training_batch import compare_all
 
     return compare_all(
-        AskedOffline(
+        OfflineFlags(
             target=Path(target),
             golden=Path(golden),
             fusion_rule=_path(fusion_rule),
@@ -391,8 +391,7 @@ def compare_torchair(
     `statistics` or `md5`. `preset` and `limits` are those of `compare`.
     """
     from syncpoint.ascend.mode.torchair.mode import compare_torchair as compare_all
-    from syncpoint.ascend.mode.torchair.options import Asked as AskedTorchair
-    from syncpoint.ascend.mode.torchair.options import Dialect, Summary
+    from syncpoint.ascend.mode.torchair.options import Dialect, Summary, TorchairFlags
 
     _check_choice("dialect", dialect, [str(name) for name in Dialect])
     _check_choice("summary", summary, [str(name) for name in Summary])
@@ -401,7 +400,7 @@ def compare_torchair(
             f"the summary {summary} needs the dialect seed, not {dialect!r}",
             cure="use the dialect seed, or the summary values",
         )
-    flags = AskedTorchair(
+    flags = TorchairFlags(
         target=Path(target),
         golden=Path(golden),
         output=Path(out),

@@ -106,7 +106,7 @@ def test_what_is_damaged_is_listed_with_its_cure(page, folder):
         # What was whole when it was listed says what is wrong once it is opened.
         page.goto(urljoin(server.address, listed))
         broken = page.get_by_role("alert")
-        expect(broken).to_contain_text("syncpoints.parquet damaged")
+        expect(broken).to_contain_text("syncpoints.parquet is damaged")
         expect(broken).to_contain_text("compare the two runs again")
         expect(page.get_by_role("link", name="Syncpoint")).to_have_attribute("href", "/")
         broken.get_by_role("link", name="All comparisons").click()

@@ -23,7 +23,7 @@ from syncpoint.page.open_comparison import OpenComparison
 from syncpoint.page.overview import build_overview
 from syncpoint.reports.json_report import as_json
 from syncpoint.reports.terminal_report import as_text
-from syncpoint.server.allowed_files import Folders
+from syncpoint.server.allowed_files import AllowedFolders
 from syncpoint.server.past_comparisons import PastList
 
 TENSOR_BYTES_ARE_VERIFIED = True
@@ -77,7 +77,7 @@ def report(path: Path) -> tuple[str, int]:
 def shown_of_comparison(path: Path) -> dict[str, object]:
     """Everything that a person or a program is shown of a comparison."""
     text, code = report(path)
-    [listed] = PastList(Folders([path.parent]), path.parent / "out").all().comparisons
+    [listed] = PastList(AllowedFolders([path.parent]), path.parent / "out").list_all().comparisons
     return {
         "text": text,
         "code": code,

@@ -22,7 +22,7 @@ from syncpoint.comparison.storage.file_names import TABLE_NAME
 from syncpoint.errors import FormatError, InputError
 from syncpoint.page.open_comparison import OpenComparison
 from syncpoint.run.storage import table_probe
-from syncpoint.server.allowed_files import Folders
+from syncpoint.server.allowed_files import AllowedFolders
 from syncpoint.server.past_comparisons import PastList
 
 ROWS = 250_000
@@ -105,7 +105,7 @@ def test_a_table_whose_decoding_aborts_ends_neither_the_list_nor_the_command(old
     )
     monkeypatch.setattr(table_probe, "_current_process", prober)
     monkeypatch.setattr(table_probe, "_decodable_digests", set())
-    [listed] = PastList(Folders([older.parent]), older.parent / "out").all().comparisons
+    [listed] = PastList(AllowedFolders([older.parent]), older.parent / "out").list_all().comparisons
     damage = "syncpoints.parquet is damaged: decoding it ended the process (SIGABRT)"
     assert damage in listed.problem.problem
     # The next table gets a process of its own.

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from helpers.mixed_comparison import mixed
 from syncpoint.server import connection_limits
-from syncpoint.server.access_guard import HEADER, Guard
+from syncpoint.server.access_guard import HEADER, AccessGuard
 from syncpoint.server.app import create_app
-from syncpoint.server.run_server import bound, server_config
+from syncpoint.server.run_server import bind_socket, server_config
 from syncpoint.server.session import open_session
 
 TOKEN = "secret"
@@ -52,7 +52,7 @@ class SlowAnswer:
 
 @contextlib.contextmanager
 def serving(app):
-    with bound(0) as listening:
+    with bind_socket(0) as listening:
         server = uvicorn.Server(server_config(app))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
@@ -71,7 +71,7 @@ def port(monkeypatch):
     for name in ("REQUEST_SECONDS", "BODY_SECONDS", "UNREAD_SECONDS", "KEEP_ALIVE_SECONDS"):
         monkeypatch.setattr(connection_limits, name, SHORT)
     monkeypatch.setattr(connection_limits, "MAX_IDLE", 20)
-    with serving(Guard(SlowAnswer(), TOKEN, 1)) as found:
+    with serving(AccessGuard(SlowAnswer(), TOKEN, 1)) as found:
         yield found
 
 
@@ -208,7 +208,7 @@ class Asked:
     """An application behind the guard, and what it answers."""
 
     def __init__(self):
-        self.guard = Guard(self.answer, TOKEN, 7410)
+        self.guard = AccessGuard(self.answer, TOKEN, 7410)
 
     async def answer(self, scope, receive, send):
         await send({"type": "http.response.start", "status": 200, "headers": []})

@@ -1,7 +1,7 @@
-"""The flags of `syncpoint compare` for Ascend's dumps, under the names that its users know.
+"""The flags of `syncpoint compare` for Ascend dumps, with the names that msProbe uses.
 
-They are declared in this file alone: the command takes each group as one object, and a mode gets
-the arguments of its function from the flags that belong to it.
+They are declared only here: the command takes each group as one object, and the function of a mode
+gets its arguments from the flags of that mode.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MODES: Mapping[str, Mapping[str, str]] = {
     },
     "torchair": {"dialect": "dialect", "summary_mode": "summary", "xlsx": "xlsx"},
 }
-"""The flags of each mode, and the arguments of its API function that they become."""
+"""For each mode, its flags and the arguments of its API function that they set."""
 
 _CHOICES = {
     "mode": tuple(_MODES),
@@ -53,7 +53,7 @@ class AscendFlags:
         typer.Option(
             "-m",
             "--mode",
-            help="offline_data: files of a device; torchair: GE dumps of TorchAir.",
+            help="Kind of Ascend dumps: offline_data (device files) or torchair (GE dumps).",
         ),
     ] = None
     target_path: Annotated[
@@ -61,8 +61,8 @@ class AscendFlags:
         typer.Option(
             "-tp",
             "--target_path",
-            help="Folder of the device's dump files; in training, dump_path/time; of TorchAir the"
-            " GE dump.",
+            help="Folder with the dump files of the device; for training dumps dump_path/time; for"
+            " torchair the GE dump.",
         ),
     ] = None
     golden_path: Annotated[
@@ -70,8 +70,8 @@ class AscendFlags:
         typer.Option(
             "-gp",
             "--golden_path",
-            help="Folder of the original model's .npy files, or of another device's dump; of"
-            " TorchAir the FX dump or a GE dump without fusion.",
+            help="Folder with the .npy files of the original model, or with the dump of another"
+            " device; for torchair the FX dump or a GE dump without fusion.",
         ),
     ] = None
     fusion_rule_file: Annotated[
@@ -79,7 +79,7 @@ class AscendFlags:
         typer.Option(
             "-fr",
             "--fusion_rule_file",
-            help="JSON that ATC makes of the model; in training, a folder of them.",
+            help="Rule file (JSON) that ATC writes for the model; for training dumps a folder.",
         ),
     ] = None
     close_fusion_rule_file: Annotated[
@@ -87,12 +87,14 @@ class AscendFlags:
         typer.Option(
             "-cfr",
             "--close_fusion_rule_file",
-            help="The same of the model without fusion, whose dump is -gp.",
+            help="Rule file of the model without fusion, if its dump is -gp.",
         ),
     ] = None
     quant_fusion_rule_file: Annotated[
         Path | None,
-        typer.Option("-qfr", "--quant_fusion_rule_file", help="JSON of the quantizing tool."),
+        typer.Option(
+            "-qfr", "--quant_fusion_rule_file", help="Rule file (JSON) of the quantizing tool."
+        ),
     ] = None
     overflow_detection: Annotated[
         bool,
@@ -101,30 +103,33 @@ class AscendFlags:
         ),
     ] = False
     advisor: Annotated[
-        bool, typer.Option("-advisor", "--advisor", help="Write advisor_summary.txt too.")
+        bool, typer.Option("-advisor", "--advisor", help="Also write advisor_summary.txt.")
     ] = False
     op_name: Annotated[
         str | None,
         typer.Option(
-            "-op", "--op_name", help="Write every element of this device op, and the worst of them."
+            "-op",
+            "--op_name",
+            help="Write every element of this device op, and the worst elements.",
         ),
     ] = None
     topn: Annotated[
-        int, typer.Option("-n", "--topn", min=1, max=10000, help="With -op: how many.")
+        int,
+        typer.Option("-n", "--topn", min=1, max=10000, help="With -op: number of worst elements."),
     ] = 20
     dialect: Annotated[
         str | None,
-        typer.Option(help="torchair: columns of the report, seed (those of the manual) or 26.2."),
+        typer.Option(help="torchair: columns of the report: seed (as in the manual) or 26.2."),
     ] = None
     summary_mode: Annotated[
         str | None,
         typer.Option(
             "--summary_mode",
-            help="torchair: columns of the manual for values, statistics or md5.",
+            help="torchair: what the columns of the manual compare: values, statistics or md5.",
         ),
     ] = None
     xlsx: Annotated[
-        bool, typer.Option("--xlsx", help="torchair: the report as a coloured sheet too.")
+        bool, typer.Option("--xlsx", help="torchair: also write the report as a coloured sheet.")
     ] = False
 
     def __bool__(self) -> bool:
@@ -134,24 +139,24 @@ class AscendFlags:
 
 @dataclass(frozen=True)
 class MsprobeTables:
-    """The tables of msProbe to write beside a comparison of two of its dumps."""
+    """The msProbe tables to write for a comparison of two msProbe dumps."""
 
     panel: ClassVar[str] = _PANEL
 
     msprobe_csv: Annotated[
         Path | None,
-        typer.Option(help="Of two dumps of msProbe for PyTorch: write that tool's own table too."),
+        typer.Option(help="For two msProbe dumps of PyTorch: also write the table of msProbe."),
     ] = None
     msprobe_xlsx: Annotated[
-        Path | None, typer.Option(help="The same table as a coloured sheet (extra xlsx).")
+        Path | None, typer.Option(help="Also write that table as a coloured sheet (extra xlsx).")
     ] = None
 
     def __bool__(self) -> bool:
         return self.msprobe_csv is not None or self.msprobe_xlsx is not None
 
     def check(self, target: str, reference: str) -> None:
-        """Refuse what has no such table before it is compared, as far as can be told without
-        opening it: a run may be what became of such a dump."""
+        """Refuse inputs that have no such table before they are compared. A run is accepted: it may
+        come from an msProbe dump."""
         if not self:
             return
         from syncpoint.ascend.sheets import require_xlsx
@@ -162,14 +167,14 @@ class MsprobeTables:
         for side in map(Path, (target, reference)):
             dump_format = find_format(side) if side.exists() else None
             if dump_format is None or dump_format.name not in ("msprobe", "run"):
+                problem = "is not an msProbe dump" if side.exists() else "does not exist"
                 raise InputError(
-                    "two dumps of msProbe",
-                    str(side) if side.exists() else f"nothing at {side}",
-                    "only these have its columns",
+                    f"{side} {problem}: the msProbe table needs two msProbe dumps",
+                    cure="leave --msprobe-csv and --msprobe-xlsx out, or name msProbe dumps",
                 )
 
     def write(self, comparison: Comparison) -> None:
-        """Write the tables that were asked for; the comparison holds its runs."""
+        """Write the requested tables; the comparison holds its runs."""
         if not self:
             return
         from syncpoint import api
@@ -183,29 +188,38 @@ class MsprobeTables:
 def compare_dumps(
     flags: AscendFlags, positional: tuple[str | None, str | None], **options: Any
 ) -> list[Outcome]:
-    """Compare the dumps that the flags name; `options` are those of every mode's API function."""
+    """Compare the dumps that the flags name; `options` are the common arguments of the modes."""
     from syncpoint import api
 
     if flags.mode is None:
         raise InputError(
-            "-m with the flags of a mode", "no mode", "add -m offline_data or -m torchair"
+            "flags for Ascend dumps need a mode", cure="add -m offline_data or -m torchair"
         )
     _check_choice(flags, "mode")
     if any(positional):
-        raise InputError("folders by -tp and -gp", f"{' '.join(p for p in positional if p)} too")
+        paths = " ".join(path for path in positional if path)
+        raise InputError(
+            f"positional paths do not apply with -m: {paths}",
+            cure="name the folders by -tp and -gp",
+        )
     if flags.target_path is None or flags.golden_path is None:
         missing = "-tp" if flags.target_path is None else "-gp"
-        raise InputError(f"{missing} with the folder of the dump files", "none")
+        raise InputError(
+            f"{missing} is missing", cure=f"name the folder of the dump files with {missing}"
+        )
     compare = api.compare_torchair if flags.mode == "torchair" else api.compare_offline
     return compare(flags.target_path, flags.golden_path, **_mode_arguments(flags), **options)
 
 
 def _mode_arguments(flags: AscendFlags) -> dict[str, Any]:
-    """The arguments of the mode's function; refuse the flags of other modes."""
+    """The arguments of the function of the mode; refuse the flags of other modes."""
     for mode, names in _MODES.items():
         for name in names:
             if mode != flags.mode and name != "topn" and getattr(flags, name):
-                raise InputError(f"--{name} with --mode {mode}", f"--mode {flags.mode}")
+                raise InputError(
+                    f"--{name} applies only to --mode {mode}, not to --mode {flags.mode}",
+                    cure=f"leave --{name} out",
+                )
     arguments = {}
     for name, argument in _MODES[str(flags.mode)].items():
         value = getattr(flags, name)
@@ -218,4 +232,6 @@ def _mode_arguments(flags: AscendFlags) -> dict[str, Any]:
 def _check_choice(flags: AscendFlags, name: str) -> None:
     value, allowed = getattr(flags, name), _CHOICES.get(name)
     if allowed is not None and value not in allowed:
-        raise InputError(f"--{name} to be {' or '.join(allowed)}", repr(value))
+        raise InputError(
+            f"--{name} is {value!r}, which is not a choice", cure=f"use {' or '.join(allowed)}"
+        )

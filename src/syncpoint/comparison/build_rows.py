@@ -18,54 +18,60 @@ from syncpoint.run.reader import Run
 _RANDOM = Reason(ReasonCode.RANDOM, "draws random numbers")
 
 
-def build_rows(sides: Sides, points: Iterable[SyncPoint], outputs: set[TensorKey]) -> list[Row]:
-    """Rows without numbers yet; those that cannot be measured say why. `outputs` are target
-    tensors that stand for a model output, besides those recorded as one."""
-    made = []
-    for point in points:
-        target = sides.target.tensor(point.target)
-        reference = sides.reference.tensor(point.reference)
+def build_rows(
+    sides: Sides, sync_points: Iterable[SyncPoint], outputs: set[TensorKey]
+) -> list[Row]:
+    """Rows without numbers; a row that cannot be measured has the reason.
+
+    `outputs` are target tensors that are compared in place of a model output.
+    """
+    rows = []
+    for sync_point in sync_points:
+        target = sides.target.tensor(sync_point.target)
+        reference = sides.reference.tensor(sync_point.reference)
         if target is None or reference is None:
-            raise KeyError(point)
-        basis = basis_of(target, reference, point.view)
+            raise KeyError(sync_point)
+        basis = basis_of(target, reference, sync_point.view)
         presets = [p.of(t) for p, t in zip(sides.precisions, (target, reference), strict=True)]
         row = Row(
             target=sides.build_end(0, target),
             reference=sides.build_end(1, reference),
-            evidence=point.evidence,
-            confidence=point.confidence,
-            view=str(point.view),
+            evidence=sync_point.evidence,
+            confidence=sync_point.confidence,
+            view=str(sync_point.view),
             basis=basis,
             preset=coarsest(presets),
-            output=point.target.role is Role.MODEL_OUTPUT or point.target in outputs,
-            ends_only=point.ends_only,
-            notes=(point.note,) if point.note else (),
-            unmeasured=point.unmeasured,
+            output=sync_point.target.role is Role.MODEL_OUTPUT or sync_point.target in outputs,
+            ends_only=sync_point.ends_only,
+            notes=(sync_point.note,) if sync_point.note else (),
+            unmeasured=sync_point.unmeasured,
         )
         if not basis and not row.unmeasured:
-            why = why_bytes_incomparable(target, reference, point.view)
+            why = why_bytes_incomparable(target, reference, sync_point.view)
             row = replace(row, unmeasured=Reason(ReasonCode.INCOMPARABLE, why))
         if _is_random(sides.target, row.target) and _is_random(sides.reference, row.reference):
             row = replace(row, unmeasured=_RANDOM)
-        made.append(row)
-    return made
+        rows.append(row)
+    return rows
 
 
 def _is_random(run: Run, end: End) -> bool:
-    """Whether an op draws random numbers. On one side only, as when a target was left in
-    training mode, it is measured like any other."""
+    """Whether an op draws random numbers.
+
+    If only one side does, for example a target in training mode, the row is measured as usual.
+    """
     return end.order >= 0 and run.ops[end.order].random
 
 
 def basis_of(target: Tensor, reference: Tensor, view: View) -> str:
-    """The best form that both sides can be brought to; "" if there is none."""
-    kept = {target.kept, reference.kept}
-    if kept == {Kept.VALUES}:
+    """The best basis that both sides offer: values, digest or statistics; "" if none."""
+    kept_forms = {target.kept, reference.kept}
+    if kept_forms == {Kept.VALUES}:
         return Kept.VALUES
-    if Kept.DIGEST in kept:
+    if Kept.DIGEST in kept_forms:
         if not why_bytes_incomparable(target, reference, view):
             return Kept.DIGEST
-        # Tools that keep digests may keep a few figures beside them.
-        told = all(t.statistics or t.kept is Kept.VALUES for t in (target, reference))
-        return Kept.STATISTICS if told else ""
+        # Tools that keep digests may also keep a few statistics.
+        have_statistics = all(t.statistics or t.kept is Kept.VALUES for t in (target, reference))
+        return Kept.STATISTICS if have_statistics else ""
     return Kept.STATISTICS

@@ -1,8 +1,8 @@
-"""Which tensors of a comparison were checked against their checksums, and which are damaged.
+"""Which tensors of a comparison were verified by their checksums, and which are damaged.
 
-Every read of values is checked where it happens (run/value_store.py). Here damage becomes a row
-without a verdict, and the checks become the counts that the reports show. The counts depend on the
-rows and on the runs alone, so that a comparison that was resumed has those of one that was not.
+Values are verified when they are read (run/value_store.py). Here damage becomes a row without a
+verdict, and the checks become the counts in the reports. The counts depend only on the rows and the
+runs, so that a resumed comparison has the same counts.
 """
 
 from __future__ import annotations
@@ -28,53 +28,54 @@ SIDES = ("target", "reference")
 _CURE = "copy the file again or record the run again"
 
 _DEFERRED_BYTES = 256 << 10
-"""Bytes from which a tensor is checked in a thread of its own."""
+"""Minimum size from which a tensor is verified in a background thread."""
 _MAX_THREADS = 4
-"""More threads than this wait for the memory, not for a processor."""
+"""More threads would wait for memory bandwidth."""
 
 Array = NDArray[Any]
 Results = TypeVar("Results")
 _Check = tuple[Run, Tensor, Array | None]
 Counts = dict[str, dict[str, int]]
-"""By side: tensors that were read, and how many are verified, unverified (they have no checksum)
-and damaged."""
+"""By side: tensors that were read, and how many are verified, unverified (without a checksum) and
+damaged."""
 
 
 def is_damaged(row: Row) -> bool:
-    """Whether a row has no verdict since a side of it is damaged."""
+    """Whether a row has no verdict because one of its tensors is damaged."""
     return row.unmeasured.code is ReasonCode.DAMAGED
 
 
 def failed_row(sides: Sides, row: Row, error: SyncpointError) -> Row:
-    """The row without numbers, since a side is damaged or cannot be read."""
+    """The row without numbers, because a tensor is damaged or cannot be read."""
     if isinstance(error, DamagedError):
         return _damaged_row(sides, row, error)
     return replace(row, numbers=None, unmeasured=Reason.of_error(ReasonCode.UNREADABLE, error))
 
 
 def _damaged_row(sides: Sides, row: Row, error: DamagedError) -> Row:
-    """Its reason names every side that is damaged."""
-    places = []
+    """The row with a reason that names every damaged tensor."""
+    descriptions = []
     for side, run, tensor in _row_tensors(sides, row):
         try:
             run.verify(tensor)
         except DamagedError as damage:
             label = (row.target if side == "target" else row.reference).label
-            places.append(f"the {side}'s {label} in {damage.where}")
+            descriptions.append(f"the {side}'s {label} in {damage.where}")
         except SyncpointError:
-            continue  # that it cannot be read either is told by its own row, or after the cure
+            continue  # an unreadable tensor is reported by its own row
     reason = Reason.of_error(ReasonCode.DAMAGED, error)
-    if places:
-        detail = f"the bytes of {' and of '.join(places)} are not those that were recorded"
+    if descriptions:
+        detail = f"checksum mismatch: the bytes of {' and of '.join(descriptions)} have changed"
         reason = Reason(ReasonCode.DAMAGED, detail, _CURE)
     return replace(row, numbers=None, unmeasured=reason)
 
 
 class BackgroundChecks:
-    """Checks tensors of a batch in threads while the kernel measures them.
+    """Verifies tensors of a batch in threads while the kernel measures them.
 
-    Large ones stay in their files: both go through the file in its order, so that each page is
-    read from the disk once. Small ones are checked when they are read, as a thread would cost more.
+    Large tensors stay in their files. The check and the kernel read a file in the same order, so
+    that each page is read from disk once. Small tensors are verified when they are read, because a
+    thread would cost more.
     """
 
     def __init__(self, sides: Sides, threads: int) -> None:
@@ -84,26 +85,26 @@ class BackgroundChecks:
         self._checks: list[tuple[int, _Check]] = []
 
     def is_deferred(self, run: Run, tensor: Tensor) -> bool:
-        """Whether a tensor that is about to be read is checked here instead."""
+        """Whether a tensor is verified here and not when it is read."""
         return tensor.nbytes >= _DEFERRED_BYTES and run.checksum(tensor) is not None
 
     def defer(self, run: Run, tensor: Tensor, values: Array | None = None) -> None:
-        """Check a tensor later; `values` are its elements if they are mapped already."""
+        """Verify a tensor later; `values` are its elements if they are mapped already."""
         self._pending.append((run, tensor, values))
 
     def assign(self, index: int) -> None:
-        """Say to which row of the batch the tensors belong that were deferred last."""
+        """Assign the tensors that were deferred last to a row of the batch."""
         self._checks += [(index, check) for check in self._pending]
         self.discard()
 
     def discard(self) -> None:
-        """Forget the tensors that were deferred last: their row has no numbers."""
+        """Drop the tensors that were deferred last, because their row has no numbers."""
         self._pending = []
 
     def run_beside(self, measure: Callable[[], Results]) -> tuple[Results, dict[int, FormatError]]:
-        """Call `measure` and check meanwhile: its results, and by row what was found wrong."""
+        """Call `measure` while verifying: its results, and the errors by row."""
         errors: list[FormatError | None] = [None] * len(self._checks)
-        # An iterator of a list hands out each item once, whoever asks.
+        # Threads share the iterator, so that each check runs once.
         waiting = iter(list(enumerate(check for _, check in self._checks)))
         if not self._checks or self._threads == 1:
             results = measure()
@@ -117,7 +118,7 @@ class BackgroundChecks:
                 future.result()
         failures: dict[int, FormatError] = {}
         for (index, _), error in zip(self._checks, errors, strict=True):
-            # Of the two sides of a row the damaged one is told, else the first.
+            # Report the damaged side of a row, else the first error.
             if isinstance(error, DamagedError) or (error is not None and index not in failures):
                 failures[index] = error
         return results, failures
@@ -134,7 +135,7 @@ def _check_all(waiting: Iterator[tuple[int, _Check]], errors: list[FormatError |
 def count_verified(
     sides: Sides, rows: Iterable[Row], unmatched: Sequence[tuple[str, TensorKey]] = ()
 ) -> Counts:
-    """Count the tensors that the rows rest on; `unmatched` are damaged ones besides."""
+    """Count the tensors of the rows by state; `unmatched` are further damaged tensors."""
     states: dict[str, dict[TensorKey, str]] = {side: {} for side in SIDES}
     for row in rows:
         if is_damaged(row):
@@ -151,17 +152,19 @@ def count_verified(
         states[side][key] = "damaged"
     counts: Counts = {}
     for side in SIDES:
-        found = list(states[side].values())
+        side_states = list(states[side].values())
         counts[side] = {
-            "tensors": len(found),
-            **{state: found.count(state) for state in ("verified", "unverified", "damaged")},
+            "tensors": len(side_states),
+            **{state: side_states.count(state) for state in ("verified", "unverified", "damaged")},
         }
     return counts
 
 
 def damaged_unmatched(sides: Sides, rows: Iterable[Row]) -> list[tuple[str, TensorKey]]:
-    """Tensors that matching looked at, that have no partner and are damaged: the damage may be
-    why nothing equals them."""
+    """Damaged tensors that matching has read and that have no partner.
+
+    The damage may be the reason why no tensor equals them.
+    """
     paired: dict[str, set[TensorKey]] = {side: set() for side in SIDES}
     for row in rows:
         paired["target"].add(row.target.key)
@@ -185,7 +188,7 @@ def _row_tensors(sides: Sides, row: Row) -> list[tuple[str, Run, Tensor]]:
 
 
 def _state_of_damaged(run: Run, tensor: Tensor) -> str:
-    """What a check says of one end of a damaged row; "" where it has no values to read."""
+    """The state of one tensor of a damaged row; "" if it has no values or cannot be read."""
     if tensor.kept is not Kept.VALUES:
         return ""
     try:

@@ -1,4 +1,4 @@
-"""The coverage rule: what share of each side was compared, and whether that is enough.
+"""The coverage rule: which share of each side was compared, and whether that is enough.
 
 METRICS.md states it. Which unmatched tensors are missing is decided in `unmatched.py`.
 """
@@ -24,23 +24,28 @@ from syncpoint.run.model import Role
 TARGET, REFERENCE = "target", "reference"
 
 MIN_COVERAGE = 0.5
-"""Share of each side that must be covered unless the user asks for another."""
+"""Default share of each side that must be covered."""
 MIN_COVERAGE_OF_PARTIAL = 0.9
-"""The same where the other side is known to lack tensors: its ops are not fused, they are lost.
+"""Default share where the other side is known to lack tensors: they are lost, not fused.
 Complete dumps give 1.0, and dumps that lost every tenth tensor 0.92 to 0.96 (measured)."""
+_COMPUTED_ROLES = frozenset({Role.OUTPUT, Role.INPUT, Role.MODEL_OUTPUT})
+_UNCOUNTED_REASONS = frozenset(
+    {ReasonCode.EXCLUDED, ReasonCode.RANDOM, ReasonCode.EMPTY, ReasonCode.ALL_MASKED}
+)
+"""Rows without a verdict for one of these reasons do not lower the coverage."""
 
 
 class Account(StrEnum):
-    """What became of a tensor that has no partner."""
+    """Whether an error in an unmatched tensor would be visible in the comparison."""
 
     MISSING = "missing"
-    """Nothing that was compared would show an error in it."""
+    """No compared tensor would show an error in it."""
     DOWNSTREAM = "downstream"
     """Its value flows into a tensor that was compared."""
     INSIDE = "inside"
-    """An op of the other side that was compared stands for it too, and says so."""
+    """A compared op of the other side declares that it computes this tensor too."""
     UNKNOWN = ""
-    """In comparisons that were saved before this was recorded."""
+    """The comparison was saved by a version that did not record it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,31 +53,31 @@ class Coverage:
     """How much of each run was compared."""
 
     target: float
-    """Compared tensors over all that carry a value."""
+    """Compared tensors divided by all tensors that carry a value."""
     reference: float
     target_tensors: int
     reference_tensors: int
     paired: int
     compared: int
     target_missing: int = 0
-    """Tensors that were not compared, though the other side has or should have a partner."""
+    """Tensors that were not compared although the other side has or should have a partner."""
     reference_missing: int = 0
     outputs_missing: int = 0
-    """Model outputs that nothing was said about."""
+    """Model outputs that were not compared."""
     unseen: int = 0
-    """Tensors of both sides whose errors nothing that was compared would show."""
+    """Tensors of both sides whose errors no compared tensor would show."""
     target_required: float = MIN_COVERAGE
     """The share that must be covered."""
     reference_required: float = MIN_COVERAGE
 
     @property
     def target_covered(self) -> float:
-        """Compared tensors over those and the missing ones: what `--min-coverage` is about."""
+        """Compared / (compared + missing) tensors of the target; `--min-coverage` limits it."""
         return _share(self.compared, self.target_missing)
 
     @property
     def reference_covered(self) -> float:
-        """As `target_covered`, for the reference."""
+        """Compared / (compared + missing) tensors of the reference."""
         return _share(self.compared, self.reference_missing)
 
     @property
@@ -84,7 +89,7 @@ class Coverage:
 
     @property
     def is_whole(self) -> bool:
-        """Whether a verdict on what was compared may stand for the whole without a word."""
+        """Whether the verdict on the compared tensors holds for the whole model."""
         return self.is_enough and not self.unseen
 
     def as_dict(self) -> dict[str, float | int]:
@@ -97,17 +102,20 @@ class Coverage:
 
     @classmethod
     def of_saved(cls, about: Mapping[str, Any]) -> Coverage:
-        """That of a comparison.json. Older ones do not say what is missing: there a target that
-        shows its graph is taken to hide tensors of the reference."""
+        """The coverage in a `comparison.json`.
+
+        Older files do not record missing tensors. If their target has a graph, its ops are assumed
+        to contain the unmatched tensors of the reference.
+        """
         saved = about["coverage"]
-        known = {name: saved[name] for name in cls.__dataclass_fields__ if name in saved}
+        fields = {name: saved[name] for name in cls.__dataclass_fields__ if name in saved}
         if "target_missing" not in saved:
             edges = about.get("edges")
-            hides = edges is None or any(reads for _, reads in edges)
-            left = 0 if hides else saved["reference_tensors"] - saved["compared"]
-            known["target_missing"] = saved["target_tensors"] - saved["compared"]
-            known["reference_missing"] = known["unseen"] = left
-        return cls(**known)
+            has_graph = edges is None or any(reads for _, reads in edges)
+            hidden_count = 0 if has_graph else saved["reference_tensors"] - saved["compared"]
+            fields["target_missing"] = saved["target_tensors"] - saved["compared"]
+            fields["reference_missing"] = fields["unseen"] = hidden_count
+        return cls(**fields)
 
 
 def required_share(side: str, partial: Collection[str], min_coverage: float | None = None) -> float:
@@ -122,24 +130,15 @@ def _share(compared: int, missing: int) -> float:
     return compared / (compared + missing) if compared else 0.0
 
 
-def count_missing(accounts: Iterable[Account], others_left: int) -> int:
-    """How many of one side's counted tensors without a partner are missing.
+def count_missing(accounts: Iterable[Account], other_count: int) -> int:
+    """How many of the counted unmatched tensors of one side are missing.
 
-    A tensor that shows downstream could still have been compared if the other side has a tensor
-    left to compare it with, or had one and lost it. So at most `others_left` of them are missing;
-    the rest have no partner because the other side computes no such tensor.
+    An unmatched tensor whose errors show downstream could still have been compared if the other
+    side has an unmatched tensor too, or lost one. So at most `other_count` of them are missing.
+    The rest have no partner because the other side computes no such tensor.
     """
     counts = Counter(accounts)
-    return counts[Account.MISSING] + min(counts[Account.DOWNSTREAM], others_left)
-
-
-_COMPUTED_ROLES = frozenset({Role.OUTPUT, Role.INPUT, Role.MODEL_OUTPUT})
-
-
-_UNCOUNTED_REASONS = frozenset(
-    {ReasonCode.EXCLUDED, ReasonCode.RANDOM, ReasonCode.EMPTY, ReasonCode.ALL_MASKED}
-)
-"""No verdict for these reasons does not lower the coverage."""
+    return counts[Account.MISSING] + min(counts[Account.DOWNSTREAM], other_count)
 
 
 def _is_out_of_count(row: Row) -> bool:
@@ -147,15 +146,15 @@ def _is_out_of_count(row: Row) -> bool:
 
 
 def compute_coverage(comparison: Result) -> Coverage:
-    """Compared tensors over those that carry a value, for both runs; and how many are missing
-    by the rule of METRICS.md."""
+    """The coverage of a comparison, by the rule of METRICS.md."""
     rows = [row for row in comparison.rows if row.target.key.role in _COMPUTED_ROLES]
     counted = [row for row in rows if not _is_out_of_count(row)]
     compared = sum(row.verdict is not Verdict.NONE for row in counted)
     unjudged = len(counted) - compared
-    lonely = [u for u in comparison.unmatched if u.counted]
+    unmatched = [u for u in comparison.unmatched if u.counted]
     totals = {
-        side: len(counted) + sum(u.side == side for u in lonely) for side in ("target", "reference")
+        side: len(counted) + sum(u.side == side for u in unmatched)
+        for side in ("target", "reference")
     }
     return Coverage(
         target=compared / totals["target"] if totals["target"] else 0.0,
@@ -174,14 +173,16 @@ def compute_coverage(comparison: Result) -> Coverage:
 
 
 def _count_missing_on(comparison: Result, side: str, other: str) -> int:
-    """How many tensors without a partner are missing on one side."""
+    """How many unmatched tensors of one side are missing."""
     others = [u for u in comparison.unmatched if u.counted and u.side == other]
-    left = sum(account_of(comparison, u) is not Account.INSIDE for u in others)
-    return count_missing(_accounts(comparison, side), left + comparison.unkept.get(other, 0))
+    visible_count = sum(account_of(comparison, u) is not Account.INSIDE for u in others)
+    return count_missing(
+        _accounts(comparison, side), visible_count + comparison.unkept.get(other, 0)
+    )
 
 
 def _count_unseen(comparison: Result, side: str) -> int:
-    """How many of these would have shown an error nowhere else, or were lost."""
+    """How many unmatched tensors of one side could hide an error, or were lost."""
     other = "reference" if side == "target" else "target"
     return count_missing(_accounts(comparison, side), comparison.unkept.get(other, 0))
 
@@ -190,23 +191,28 @@ def _accounts(comparison: Result, side: str) -> list[Account]:
     return [account_of(comparison, u) for u in comparison.unmatched if u.counted and u.side == side]
 
 
-def account_of(comparison: Result, lonely: UnmatchedTensor) -> Account:
-    """What became of a tensor without a partner. Older comparisons do not say; there a
-    target that shows its graph is taken to hide tensors of the reference."""
-    if lonely.account:
-        return Account(lonely.account)
-    hides = lonely.side == "reference" and any(comparison.edges.values())
-    return Account.INSIDE if hides else Account.MISSING
+def account_of(comparison: Result, tensor: UnmatchedTensor) -> Account:
+    """Whether an error in an unmatched tensor would be visible.
+
+    Older comparisons do not record it. If their target has a graph, its ops are assumed to contain
+    the unmatched tensors of the reference.
+    """
+    if tensor.account:
+        return Account(tensor.account)
+    may_be_inside = tensor.side == "reference" and any(comparison.edges.values())
+    return Account.INSIDE if may_be_inside else Account.MISSING
 
 
 def missing_names(comparison: Result, side: str) -> list[str]:
-    """Names of tensors of one side that were not compared, those first whose errors would
-    not have shown elsewhere."""
-    left = [u for u in comparison.unmatched if u.side == side and u.counted]
-    left = [u for u in left if account_of(comparison, u) is not Account.INSIDE]
-    left.sort(key=lambda u: account_of(comparison, u) is not Account.MISSING)
+    """Names of the tensors of one side that were not compared.
+
+    Tensors whose errors would not show elsewhere come first.
+    """
+    unmatched = [u for u in comparison.unmatched if u.side == side and u.counted]
+    unmatched = [u for u in unmatched if account_of(comparison, u) is not Account.INSIDE]
+    unmatched.sort(key=lambda u: account_of(comparison, u) is not Account.MISSING)
     rows = [row for row in comparison.rows if row.target.key.role in _COMPUTED_ROLES]
     unmeasured = [r for r in rows if r.verdict is Verdict.NONE and not _is_out_of_count(r)]
-    names = [f"{u.op}:{u.index}" if u.index else u.op for u in left]
+    names = [f"{u.op}:{u.index}" if u.index else u.op for u in unmatched]
     names += [(r.target if side == "target" else r.reference).label for r in unmeasured]
     return list(dict.fromkeys(names))

@@ -1,4 +1,4 @@
-"""Two runs -> a result: match, measure, find what was introduced, judge."""
+"""Two runs -> a result: match, measure, compute introduced errors, judge."""
 
 from __future__ import annotations
 
@@ -49,25 +49,25 @@ from syncpoint.runtimes.protocol import Evaluates, Inputs, Replays
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How to compare."""
+    """Settings of a comparison."""
 
     choice: Choice = AUTO
     map_file: MapFile | None = None
     introduced: str = "local"
     """`local`, `replay` or `off`."""
     samples: Sequence[Inputs] = ()
-    """What the target was given, for `replay`."""
+    """The inputs that the target ran on, for `replay`."""
     threads: int = 0
     log: ProgressLog | None = None
-    """Where what is done is kept, in case it must be gone on with."""
+    """Log of finished work, so that an interrupted comparison can be resumed."""
     second_execution: SecondExecution | None = None
-    """Runs both models on another input, to confirm pairs that values alone speak for."""
+    """Runs both models on a second input, to confirm pairs that only equal values support."""
     same: Mapping[TensorKey, TensorKey] = field(default_factory=dict)
-    """Target tensors that need not be measured since another holds the same bytes."""
+    """Target tensors that are not measured, each with the tensor that has the same bytes."""
     matchers: Sequence[Matcher] = ()
-    """In place of the usual chain, where something else says what belongs together."""
+    """Replaces the default matcher chain."""
     unfinished: bool = False
-    """Measure nothing and run nothing: what is not in the log is left open."""
+    """Measure and run nothing: report what the log has, and leave the rest open."""
     events: EventSink = NULL_SINK
     """Receives every event: stages, and batches while their values are in memory."""
 
@@ -76,7 +76,7 @@ class Options:
 
     @property
     def masks(self) -> tuple[Mask, ...]:
-        """Positions that do not count, as the map says them."""
+        """Masks of the map file: positions to leave out."""
         return self.map_file.masks if self.map_file is not None else ()
 
 
@@ -87,12 +87,16 @@ def compare(target: Run, reference: Run, options: Options | None = None) -> Resu
 
 
 def compare_through(sides: Sides, options: Options) -> Result:
-    """Compare two runs through sides that the caller goes on reading them through, such as for the
-    diagnosis; they have the masks of the options."""
+    """Compare two runs through sides that the caller made, and uses later for the diagnosis.
+
+    The sides must have the masks of the options.
+    """
     target, reference = sides.target, sides.reference
     matchers: Sequence[Matcher] = options.matchers or chain(options.map_file)
-    second = options.second_execution
-    confirmation = SecondInputConfirmation(second) if second is not None else None
+    second_execution = options.second_execution
+    confirmation = (
+        SecondInputConfirmation(second_execution) if second_execution is not None else None
+    )
     events = options.events
     events.send(Step(stage=Stage.MATCH))
     matching = match(target, reference, matchers, confirmation)
@@ -107,43 +111,51 @@ def compare_through(sides: Sides, options: Options) -> Result:
     )
     if options.log is not None:
         options.log.record_runs(target, reference)
-    made = build_rows(sides, matching.pairs, set(find_stand_ins(matching).values()))
+    rows = build_rows(sides, matching.pairs, set(find_stand_ins(matching).values()))
     if options.unfinished:
-        return _build_unfinished_result(sides, matching, made, options)
-    made = _measure_rows(sides, made, options)
-    made = [mark_same_input(sides, row) for row in made]
-    made = mark_first_non_finite(sides, made)
-    warnings = [*run_warnings(sides), *mask_warnings(sides, made)]
-    warnings += pairing_warnings(sides, made)
+        return _build_unfinished_result(sides, matching, rows, options)
+    rows = _measure_rows(sides, rows, options)
+    rows = [mark_same_input(sides, row) for row in rows]
+    rows = mark_first_non_finite(sides, rows)
+    warnings = [*run_warnings(sides), *mask_warnings(sides, rows)]
+    warnings += pairing_warnings(sides, rows)
     if confirmation is not None and confirmation.problem:
         warnings.append(confirmation.problem)
     if options.introduced != "off":
         events.send(Step(stage=Stage.INTRODUCED))
         if isinstance(reference.session, Evaluates):
             if options.introduced == "replay":
-                made = _replay_rows(sides, made, options.samples)
+                rows = _replay_rows(sides, rows, options.samples)
             else:
-                made = add_local_errors(sides, made, reference.session, options.log, events)
-            warnings += values_warnings(made)
+                rows = add_local_errors(sides, rows, reference.session, options.log, events)
+            warnings += values_warnings(rows)
         else:
             warnings.append(
-                "introduced error is not known: the reference is a recording; name its model to"
-                " have its ops run again"
+                "introduced error is unknown: the reference is a recording; name the model of the"
+                " reference so that its ops can be run again"
             )
-        known = sum(row.introduced is not None for row in made)
-        text = f"known for {known} sync points"
-        events.send(Step(stage=Stage.INTRODUCED, done=known, total=known, finished=True, text=text))
-    made.sort(key=lambda row: (row.target.order < 0, row.target.order))
-    made = add_worst_slices(sides, judge_rows(made, options.choice), options.threads)
-    made = note_few_compared(note_reordered(sides, made))
-    warnings += output_warnings(made)
+        known_count = sum(row.introduced is not None for row in rows)
+        summary = f"known for {known_count} sync points"
+        events.send(
+            Step(
+                stage=Stage.INTRODUCED,
+                done=known_count,
+                total=known_count,
+                finished=True,
+                text=summary,
+            )
+        )
+    rows.sort(key=lambda row: (row.target.order < 0, row.target.order))
+    rows = add_worst_slices(sides, judge_rows(rows, options.choice), options.threads)
+    rows = note_few_compared(note_reordered(sides, rows))
+    warnings += output_warnings(rows)
     unmatched = matching.unmatched()
-    accounts = decide_accounts(matching, unmatched, made)
-    damaged = damaged_unmatched(sides, made)
+    accounts = decide_accounts(matching, unmatched, rows)
+    damaged = damaged_unmatched(sides, rows)
     return Result(
         target=run_facts(target),
         reference=run_facts(reference),
-        rows=made,
+        rows=rows,
         unmatched=list_unmatched(matching, unmatched, accounts, frozenset(damaged)),
         choice=options.choice,
         edges=op_inputs(target),
@@ -151,69 +163,74 @@ def compare_through(sides: Sides, options: Options) -> Result:
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         unkept=accounts.unkept,
         partial=accounts.partial,
-        verified=count_verified(sides, made, damaged),
+        verified=count_verified(sides, rows, damaged),
         masks=options.masks,
     )
 
 
 def _build_unfinished_result(
-    sides: Sides, matching: Matching, made: list[Row], options: Options
+    sides: Sides, matching: Matching, rows: list[Row], options: Options
 ) -> Result:
-    """What is known of a comparison that is not finished; the rest is said to be open."""
+    """The result of an unfinished comparison, from its log; rows that are not in it stay open."""
     log = options.log
     assert log is not None
-    open_ = Reason(ReasonCode.UNFINISHED)
-    found = [
-        log.measured_row(row) or replace(row, unmeasured=row.unmeasured or open_) for row in made
+    unfinished = Reason(ReasonCode.UNFINISHED)
+    measured_rows = [
+        log.measured_row(row) or replace(row, unmeasured=row.unmeasured or unfinished)
+        for row in rows
     ]
-    left = sum(row.unmeasured == open_ for row in found)
-    found = mark_first_non_finite(sides, [mark_same_input(sides, row) for row in found])
-    if left:
-        # What an op reads may be among what is not measured.
-        found = [replace(row, first_non_finite=False) for row in found]
+    open_count = sum(row.unmeasured == unfinished for row in measured_rows)
+    measured_rows = mark_first_non_finite(
+        sides, [mark_same_input(sides, row) for row in measured_rows]
+    )
+    if open_count:
+        # The inputs of an op may be among the rows that are not measured yet.
+        measured_rows = [replace(row, first_non_finite=False) for row in measured_rows]
     if options.introduced != "off":
-        found = [log.introduced_row(row) or replace(row, unknown=open_) for row in found]
-    found.sort(key=lambda row: (row.target.order < 0, row.target.order))
-    found = judge_rows(found, options.choice)
+        measured_rows = [
+            log.introduced_row(row) or replace(row, unknown=unfinished) for row in measured_rows
+        ]
+    measured_rows.sort(key=lambda row: (row.target.order < 0, row.target.order))
+    measured_rows = judge_rows(measured_rows, options.choice)
     unmatched = matching.unmatched()
-    accounts = decide_accounts(matching, unmatched, found)
-    so_far = (
-        f"not complete: {len(found) - left} of {len(found)} sync points are measured; verdicts may"
-        " change, and who is guilty is known at the end"
+    accounts = decide_accounts(matching, unmatched, measured_rows)
+    progress = (
+        f"not complete: {len(measured_rows) - open_count} of {len(measured_rows)} sync points are"
+        " measured; verdicts may change, and guilty ops are known only at the end"
     )
     return Result(
         target=run_facts(sides.target),
         reference=run_facts(sides.reference),
-        rows=found,
+        rows=measured_rows,
         unmatched=list_unmatched(matching, unmatched, accounts),
         choice=options.choice,
         edges=op_inputs(sides.target),
-        warnings=(so_far, *run_warnings(sides)),
+        warnings=(progress, *run_warnings(sides)),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         unkept=accounts.unkept,
         partial=accounts.partial,
-        verified=count_verified(sides, found),
+        verified=count_verified(sides, measured_rows),
         masks=options.masks,
-        unfinished=so_far,
+        unfinished=progress,
     )
 
 
-def _measure_rows(sides: Sides, made: list[Row], options: Options) -> list[Row]:
-    """The rows with their numbers, between the events that say so."""
+def _measure_rows(sides: Sides, rows: list[Row], options: Options) -> list[Row]:
+    """Measure the rows, and send the events of the start and the end."""
     events = options.events
-    events.send(MeasuringStarted(len(made), len(sides.target.ops), options.choice))
-    made = measure_rows(sides, made, options.threads, options.log, options.same, events)
-    events.send(MeasuringFinished(len(made)))
-    return made
+    events.send(MeasuringStarted(len(rows), len(sides.target.ops), options.choice))
+    rows = measure_rows(sides, rows, options.threads, options.log, options.same, events)
+    events.send(MeasuringFinished(len(rows)))
+    return rows
 
 
-def _replay_rows(sides: Sides, made: list[Row], samples: Sequence[Inputs]) -> list[Row]:
-    target, reference = sides.target.session, sides.reference.session
-    if not isinstance(target, Replays) or not samples:
+def _replay_rows(sides: Sides, rows: list[Row], samples: Sequence[Inputs]) -> list[Row]:
+    target_session, reference_session = sides.target.session, sides.reference.session
+    if not isinstance(target_session, Replays) or not samples:
         raise Unsupported(
-            "a target whose ops can be fed other values, captured in this command",
-            f"{sides.target.info.runtime or 'a recording'}",
-            "use --introduced local",
+            "--introduced replay needs a target that can replay its ops and was captured by this"
+            f" command; the target is {sides.target.info.runtime or 'a recording'}",
+            cure="use --introduced local",
         )
-    assert isinstance(reference, Evaluates)
-    return add_replay_errors(sides, made, reference, target, list(samples))
+    assert isinstance(reference_session, Evaluates)
+    return add_replay_errors(sides, rows, reference_session, target_session, list(samples))

@@ -1,8 +1,8 @@
-"""A third run between target and reference: how much of an error is compression, how much runtime.
+"""A third run splits each error into compression and runtime.
 
-The run in between holds the compressed model as another engine executes it, such as the quantized
-program in PyTorch. Through against reference is then what compressing cost, target against through
-what the runtime adds. Both are measured as any comparison is and joined at the reference's tensor.
+The third run is the compressed model in another engine, such as the quantized program in PyTorch.
+Third run against reference is the error of the compression; target against third run is the error
+of the runtime. Both are ordinary comparisons, joined at the tensor of the reference.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from syncpoint.comparison.rows import Row
 from syncpoint.run.model import TensorKey
 
 _MIN_FACTOR = 2.0
-"""By this factor one part must exceed the other to be called the greater."""
+"""Minimum factor by which one part must exceed the other to count as the larger."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorParts:
-    """One sync point, its error in two parts. The two need not add up: they may cancel."""
+    """The error of one sync point in two parts, which may cancel each other."""
 
     target: str
     reference: str
     through: str
-    """The tensor of the run in between; "" where it has none."""
+    """The tensor of the third run; "" where it has none."""
     output: bool
     total: float | None
-    """Root mean square errors: target against reference,"""
+    """RMSE of target against reference; None where it is unknown."""
     compression: float | None
-    """through against reference,"""
+    """RMSE of third run against reference."""
     runtime: float | None
-    """and target against through. None where it is not known."""
+    """RMSE of target against third run."""
 
     @property
     def mostly(self) -> str:
-        """`compression`, `runtime`, `both`, `equal` where nothing is off, or "" if unknown."""
+        """The larger part: `compression`, `runtime`, `both`, `equal` (no error), "" (unknown)."""
         if self.compression is None or self.runtime is None:
             return ""
         if not self.compression and not self.runtime:
@@ -52,7 +52,7 @@ class ErrorParts:
 
 @dataclass(frozen=True)
 class ErrorSplit:
-    """What a run in between says of every sync point."""
+    """The split of every sync point by a third run."""
 
     label: str
     parts: tuple[ErrorParts, ...]
@@ -67,45 +67,48 @@ class ErrorSplit:
         }
 
     @classmethod
-    def of_dict(cls, said: dict[str, Any]) -> ErrorSplit:
+    def of_dict(cls, document: dict[str, Any]) -> ErrorSplit:
         """Back from `as_dict`."""
-        parts = [{k: v for k, v in p.items() if k != "mostly"} for p in said["sync_points"]]
-        return cls(said["run"], tuple(ErrorParts(**p) for p in parts), tuple(said["warnings"]))
+        parts = [{k: v for k, v in p.items() if k != "mostly"} for p in document["sync_points"]]
+        return cls(
+            document["run"], tuple(ErrorParts(**p) for p in parts), tuple(document["warnings"])
+        )
 
 
 def split_errors(label: str, total: Result, runtime: Result, compression: Result) -> ErrorSplit:
-    """Join target-reference, target-through and through-reference at the reference's tensor."""
+    """Join the three comparisons at the tensors of the reference."""
     by_reference = {row.reference.key: row for row in compression.rows}
     by_pair: dict[tuple[TensorKey, TensorKey], Row] = {
         (row.target.key, row.reference.key): row for row in runtime.rows
     }
     parts = []
     for row in total.rows:
-        middle = by_reference.get(row.reference.key)
-        last = by_pair.get((row.target.key, middle.target.key)) if middle else None
+        compression_row = by_reference.get(row.reference.key)
+        runtime_row = (
+            by_pair.get((row.target.key, compression_row.target.key)) if compression_row else None
+        )
         parts.append(
             ErrorParts(
                 target=row.target.label,
                 reference=row.reference.label,
-                through=middle.target.label if middle else "",
+                through=compression_row.target.label if compression_row else "",
                 output=row.output,
                 total=_rmse(row),
-                compression=_rmse(middle),
-                runtime=_rmse(last),
+                compression=_rmse(compression_row),
+                runtime=_rmse(runtime_row),
             )
         )
     warnings = [
-        f"{side} and the run in between were given different inputs: its split means nothing"
-        for side, found in (("the target", runtime), ("the reference", compression))
-        if found.inputs_differ
+        f"{side} and the third run have different inputs, so the split is meaningless"
+        for side, partial_comparison in (("the target", runtime), ("the reference", compression))
+        if partial_comparison.inputs_differ
     ]
     return ErrorSplit(label, tuple(parts), tuple(warnings))
 
 
 def _rmse(row: Row | None) -> float | None:
-    """Unknown also where something is non-finite on one side only: the finite rest is no
-    measure of that."""
+    """The RMSE of a row; None also where values are non-finite on one side only."""
     if row is None or row.numbers is None or row.basis != "values" or row.numbers["mismatched"]:
         return None
-    found = row.numbers["rmse"]
-    return None if found is None else float(found)
+    rmse = row.numbers["rmse"]
+    return None if rmse is None else float(rmse)

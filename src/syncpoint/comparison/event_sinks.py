@@ -22,23 +22,23 @@ _MAX_DRIFT_PIECES = 160
 
 
 _DRIFT_INTERVAL_SECONDS = 0.5
-"""Seconds between two drawings of the drift."""
+"""Seconds between two drift updates."""
 
 
 _WORST_FIRST = "lmcn."
-"""First letters of the verdicts, the worst first; a dot is none yet."""
+"""First letters of the verdicts, worst first; a dot means not measured yet."""
 
 
 Progress = Callable[[int, int], None]
-"""Public callback: the sync points measured so far, and all of them."""
+"""Public callback: sync points measured so far, and in total."""
 
 
 Watch = Callable[[Step], None]
-"""Public callback: every step of every stage."""
+"""Public callback: receives every step of every stage."""
 
 
 def sink_for(progress: Progress | None, watch: Watch | None) -> EventSink:
-    """The event sink for the public callbacks of a comparison, as far as there are some."""
+    """The event sink that calls `progress` and `watch`, where they are given."""
     sinks: list[EventSink] = []
     if watch is not None:
         sinks.append(WatchSink(watch))
@@ -48,39 +48,39 @@ def sink_for(progress: Progress | None, watch: Watch | None) -> EventSink:
 
 
 class CaptureSteps:
-    """Makes steps of a stage of the ops that are recorded in it."""
+    """Turns the events of a recorder into steps of a stage."""
 
     def __init__(self, events: EventSink, stage: Stage) -> None:
         self._events = events
         self._stage = stage
 
     def send(self, event: Event) -> None:
-        """Send a step on for every op."""
+        """Send a step for every recorded op."""
         if isinstance(event, OpsRecorded):
             self._events.send(Step(stage=self._stage, done=event.count))
 
 
 class ProgressSink:
-    """Tells a callback how many sync points are measured."""
+    """Calls `progress` with the number of measured sync points."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
 
     def send(self, event: Event) -> None:
-        """Report the number after each batch."""
+        """Call it after each batch."""
         if isinstance(event, BatchMeasured):
             self._progress(event.done, event.total)
 
 
 class WatchSink:
-    """Tells a callback of every step, with the verdicts so far while rows are measured."""
+    """Calls `watch` with every step, and with the verdicts so far while rows are measured."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
         self._tally: Tally | None = None
 
     def send(self, event: Event) -> None:
-        """Pass a step on, or make one of what was measured."""
+        """Pass a step on, or build one from measured rows."""
         if isinstance(event, Step):
             self._watch(event)
         elif isinstance(event, MeasuringStarted):
@@ -104,28 +104,28 @@ class Tally:
     """Counts sync points by their total error while they are measured."""
 
     def __init__(self, watch: Watch, choice: Choice, ops: int) -> None:
-        """`ops` is how many the target has."""
+        """`ops` is the number of ops of the target."""
         self._watch = watch
         self._choice = choice
         self._counts: dict[str, int] = {}
         self._ops = max(ops, 1)
         self._levels = ["."] * min(self._ops, _MAX_DRIFT_PIECES)
         self._psnr = [-1] * len(self._levels)
-        self._drawn = 0.0
+        self._drift_time = 0.0
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Take rows that have just been measured."""
+        """Count rows that have just been measured."""
         for row in rows:
             verdict = judge_row(row, self._choice).verdict.value
             self._counts[verdict] = self._counts.get(verdict, 0) + 1
             if row.target.order >= 0:
-                self._draw(row, verdict[0])
+                self._add_to_drift(row, verdict[0])
 
     def report(self, done: int, total: int) -> None:
-        """Say how far it is."""
+        """Report the progress."""
         drift = None
-        if self._counts and time.monotonic() - self._drawn >= _DRIFT_INTERVAL_SECONDS:
-            self._drawn, drift = time.monotonic(), self._drift()
+        if self._counts and time.monotonic() - self._drift_time >= _DRIFT_INTERVAL_SECONDS:
+            self._drift_time, drift = time.monotonic(), self._drift()
         self._watch(
             Step(
                 stage=Stage.MEASURE, done=done, total=total, counts=dict(self._counts), drift=drift
@@ -133,7 +133,7 @@ class Tally:
         )
 
     def finish(self, total: int) -> None:
-        """Say that all are measured."""
+        """Report that all sync points are measured."""
         text = f"{total} sync points"
         self._watch(
             Step(
@@ -147,14 +147,16 @@ class Tally:
             )
         )
 
-    def _draw(self, row: Row, level: str) -> None:
-        at = row.target.order * len(self._levels) // self._ops
-        if _WORST_FIRST.index(level) < _WORST_FIRST.index(self._levels[at]):
-            self._levels[at] = level
+    def _add_to_drift(self, row: Row, level: str) -> None:
+        piece = row.target.order * len(self._levels) // self._ops
+        if _WORST_FIRST.index(level) < _WORST_FIRST.index(self._levels[piece]):
+            self._levels[piece] = level
         psnr = (row.numbers or {}).get("psnr")
         if psnr is not None and psnr == psnr:
-            least = round(min(max(psnr, 0.0), 120.0))
-            self._psnr[at] = least if self._psnr[at] < 0 else min(least, self._psnr[at])
+            psnr_db = round(min(max(psnr, 0.0), 120.0))
+            self._psnr[piece] = (
+                psnr_db if self._psnr[piece] < 0 else min(psnr_db, self._psnr[piece])
+            )
 
     def _drift(self) -> ErrorDrift:
         return ErrorDrift("".join(self._levels), tuple(self._psnr))

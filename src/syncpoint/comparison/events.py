@@ -1,4 +1,4 @@
-"""The events of a comparison, and the adapters of `progress` and `watch` onto its event sink."""
+"""The events of a comparison: stages, steps, and measured batches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from syncpoint.run.events import Event
 
 
 class Stage(StrEnum):
-    """What a comparison goes through, in this order."""
+    """The stages of a comparison, in this order."""
 
     REFERENCE = "reference"
     """The reference is captured or opened."""
@@ -26,51 +26,50 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True)
 class ErrorDrift:
-    """How far the two are apart over the execution order of the target, in at most 160 pieces."""
+    """The error along the execution order of the target, in at most 160 pieces."""
 
     levels: str
-    """A letter for each piece, the worst in it: close, moderate, large, n for no verdict, and a dot
+    """One letter per piece, for its worst verdict: c(lose), m(oderate), l(arge), n(one), and a dot
     where nothing is measured yet."""
     psnr: tuple[int, ...]
-    """The least in each piece in whole dB, cut to 0 to 120; -1 where there is none."""
+    """The minimum PSNR of each piece in whole dB, from 0 to 120; -1 where there is none."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step(Event):
-    """Where one stage stands."""
+    """Progress of one stage."""
 
     stage: Stage
     done: int = 0
-    """Ops recorded, pairs found, sync points measured, ops looked into, causes found."""
+    """Ops recorded, pairs found, sync points measured, ops examined, or causes found."""
     total: int = 0
-    """0 where it is not known."""
+    """0 if unknown."""
     finished: bool = False
     text: str = ""
-    """What came out, once it is finished."""
+    """The outcome, once the stage is finished."""
     opened: bool = False
-    """Of a side, once it is finished: whether a recording was opened, and no model run."""
+    """Of a finished side: whether a recording was opened instead of running a model."""
     counts: Mapping[str, int] = field(default_factory=dict)
-    """While measuring: sync points by their total error so far, before it is known which of them
-    only inherited it."""
+    """While measuring: sync points by verdict on their total error, inherited errors included."""
 
     drift: ErrorDrift | None = None
-    """While measuring, now and then."""
+    """Sent from time to time while measuring."""
 
 
 @dataclass(frozen=True)
 class MeasuringStarted(Event):
-    """The pairs are known and will now be measured."""
+    """Measuring starts."""
 
     total: int
     """Sync points to measure."""
     target_ops: int
     choice: Choice
-    """The limits that the rows will be judged by."""
+    """The limits that judge the rows."""
 
 
 @dataclass(frozen=True)
 class RowsRestored(Event):
-    """Rows that an earlier, interrupted attempt has measured."""
+    """Rows that an earlier, interrupted attempt measured."""
 
     rows: Sequence[Row]
 
@@ -81,9 +80,9 @@ class BatchMeasured(Event):
 
     rows: Sequence[Row]
     pairs: Sequence[tuple[Row, Pair]]
-    """The rows that were measured by values, with these values. A sink must not keep them."""
+    """The rows measured by values, with these values. A sink must not keep them."""
     done: int
-    """Sync points measured so far, with those restored."""
+    """Sync points measured so far, including restored ones."""
     total: int
 
 

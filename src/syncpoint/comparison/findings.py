@@ -1,7 +1,6 @@
-"""What a diagnosis found, as it is kept with the comparison.
+"""Findings and diagnosis: the data that is stored with a comparison.
 
-The data alone: how it is found is the business of `syncpoint.diagnosis`, how it is shown that of
-the reports.
+`syncpoint.diagnosis` computes them, the reports show them.
 """
 
 from __future__ import annotations
@@ -13,35 +12,34 @@ from typing import Any
 
 from syncpoint.errors import describe_error
 
-NOT_DIAGNOSED = "not diagnosed: nobody looked for causes"
-"""What reports say of a comparison without a diagnosis."""
+NOT_DIAGNOSED = "not diagnosed: causes were not searched"
+"""Text in reports of a comparison without a diagnosis."""
 _FAILED = "diagnosis failed: "
-"""How a line about a diagnosis that failed begins, in `Diagnosis.troubles` and in every report."""
+"""Start of the line about a failed diagnosis, in `Diagnosis.troubles` and in every report."""
 
 
 def failure_line(error: Exception, cause: str = "") -> str:
-    """The line of the report that says why there is no diagnosis, or not all of it: what went
-    wrong, and while which cause was looked for."""
+    """The line in reports about a failed diagnosis: the error, and the cause that was checked."""
     name, text = type(error).__name__, describe_error(error)
-    words = text if text.startswith(name) else f"{name}: {text}"
+    message = text if text.startswith(name) else f"{name}: {text}"
     if isinstance(error, MemoryError):
-        words = "out of memory"
-    return f"{_FAILED}{cause}: {words}" if cause else f"{_FAILED}{words}"
+        message = "out of memory"
+    return f"{_FAILED}{cause}: {message}" if cause else f"{_FAILED}{message}"
 
 
 class Level(StrEnum):
-    """How much a finding weighs."""
+    """How important a finding is."""
 
     CAUSE = "cause"
-    """Explains an error that is there."""
+    """Explains an observed error."""
     SUSPECT = "suspect"
-    """May explain one; what would prove it is named."""
+    """May explain an observed error; `missing` names the experiments that would prove it."""
     NOTE = "note"
-    """Worth knowing, and no reason to stop."""
+    """Worth knowing, but not an error."""
 
 
 class Symptom(StrEnum):
-    """What the person who asks sees."""
+    """What the user observes."""
 
     GREATLY = "the output differs greatly"
     SLIGHTLY = "the output differs slightly"
@@ -60,27 +58,27 @@ class Finding:
     cause: str
     """The class of cause: `overflow`, `implementation`, `weights` ..."""
     kind: str
-    """Which of that class, for programs: `bias-missing`, `gelu-tanh`."""
+    """The kind within the class, for programs: `bias-missing`, `gelu-tanh`."""
     title: str
-    """One line that names the op and what happened to it."""
+    """One line: the op, what it does wrong, what it should do."""
     level: Level
     confidence: float
-    """From 0 to 1: 0.9 and more where the cause gives the target's very numbers."""
+    """From 0 to 1; 0.9 or more if the cause reproduces the numbers of the target."""
     ops: tuple[str, ...] = ()
-    """Labels of the target's ops, the one to look at first in front."""
+    """Labels of the target ops, the most important first."""
     reference_ops: tuple[str, ...] = ()
     module: str = ""
     """The module that the ops share."""
     source: str = ""
     """`file.py:12`"""
     evidence: tuple[str, ...] = ()
-    """Sentences with numbers in them."""
+    """Sentences with numbers."""
     next: str = ""
-    """What to do now."""
+    """The next step for the user."""
     missing: tuple[str, ...] = ()
-    """Experiments that would make it surer and could not be run, with what they need."""
+    """Experiments that would raise the confidence but could not be run, with what they need."""
     rows: tuple[int, ...] = ()
-    """The sync points that it explains, by their place in the comparison."""
+    """Indices of the sync points that it explains."""
 
     @property
     def text(self) -> str:
@@ -89,7 +87,7 @@ class Finding:
 
     @property
     def certainty(self) -> str:
-        """The confidence in a word."""
+        """The confidence in one word."""
         if self.confidence >= 0.9:
             return "sure"
         return "likely" if self.confidence >= 0.6 else "possible"
@@ -99,48 +97,48 @@ class Finding:
         return {**asdict(self), "text": self.text}
 
     @classmethod
-    def of_dict(cls, said: Mapping[str, Any]) -> Finding:
-        """Read back; keys that are not known are those of a newer version."""
-        known: dict[str, Any] = {k: said[k] for k in cls.__dataclass_fields__ if k in said}
-        for name, value in known.items():
+    def of_dict(cls, document: Mapping[str, Any]) -> Finding:
+        """Read a finding; unknown keys of newer versions are ignored."""
+        fields: dict[str, Any] = {k: document[k] for k in cls.__dataclass_fields__ if k in document}
+        for name, value in fields.items():
             if isinstance(value, list):
-                known[name] = tuple(value)
-        return cls(**{**known, "level": Level(known["level"])})
+                fields[name] = tuple(value)
+        return cls(**{**fields, "level": Level(fields["level"])})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
-    """The symptom, and the findings in the order in which to look at them."""
+    """The symptom, and the findings, the most important first."""
 
     symptom: Symptom
     summary: str
-    """What is known of the symptom in one sentence."""
+    """The symptom with its numbers, in one sentence."""
     findings: tuple[Finding, ...] = ()
     experiments: tuple[str, ...] = ()
-    """What was run to find out."""
+    """Experiments that were run."""
     troubles: tuple[str, ...] = field(default=())
-    """What could not be looked at, and why; where the diagnosis failed, the lines of `failures`."""
+    """What could not be examined, and why; includes the lines of `failures`."""
     models: tuple[str, ...] = ()
-    """The sides whose models could be run again."""
+    """Sides whose models could be run again."""
     absent: Mapping[str, str] = field(default_factory=dict)
-    """Side -> why its run could not be read, where it was not at hand."""
+    """Sides whose run could not be read, with the reason."""
     failures: tuple[str, ...] = ()
-    """Those of the troubles that say that the diagnosis, or a part of it, failed."""
+    """The troubles that say that the diagnosis, or a part of it, failed."""
 
     @property
     def trouble_lines(self) -> list[str]:
         """The troubles as lines of a report."""
         return [
-            text if text in self.failures else f"not looked at: {text}" for text in self.troubles
+            text if text in self.failures else f"not examined: {text}" for text in self.troubles
         ]
 
     @property
     def has_failed(self) -> bool:
-        """Whether it failed, or a part of it did."""
+        """Whether the diagnosis, or a part of it, failed."""
         return bool(self.failures)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON; the findings are kept beside it."""
+        """For JSON, without the findings, which are stored beside it."""
         return {
             "symptom": self.symptom.value,
             "summary": self.summary,
@@ -152,15 +150,15 @@ class Diagnosis:
         }
 
     @classmethod
-    def of_dict(cls, said: Mapping[str, Any], findings: list[Mapping[str, Any]]) -> Diagnosis:
-        """Read back."""
+    def of_dict(cls, document: Mapping[str, Any], findings: list[Mapping[str, Any]]) -> Diagnosis:
+        """Read a diagnosis and its findings."""
         return cls(
-            symptom=Symptom(said["symptom"]),
-            summary=str(said["summary"]),
-            findings=tuple(Finding.of_dict(one) for one in findings),
-            experiments=tuple(said["experiments"]),
-            troubles=tuple(said["troubles"]),
-            models=tuple(said["models"]),
-            absent=dict(said.get("absent", {})),
-            failures=tuple(said["failures"]),
+            symptom=Symptom(document["symptom"]),
+            summary=str(document["summary"]),
+            findings=tuple(Finding.of_dict(finding) for finding in findings),
+            experiments=tuple(document["experiments"]),
+            troubles=tuple(document["troubles"]),
+            models=tuple(document["models"]),
+            absent=dict(document.get("absent", {})),
+            failures=tuple(document["failures"]),
         )

@@ -1,7 +1,7 @@
 """Outputs that are indices: argmax, top-k, sort, pooling.
 
-Two equal scores may be chosen in either order, so indices are judged by the reference's scores
-at the places they choose, wherever those scores were recorded.
+Equal scores may be chosen in any order. So indices are judged by the reference's scores at these
+indices, if the scores were recorded.
 """
 
 from __future__ import annotations
@@ -32,31 +32,36 @@ _INDEX_OUTPUT = {
 
 
 _MAX_PIECE_SCORES = 1 << 24
-"""Scores that are looked at in one piece, in float64: 128 MiB."""
+"""Maximum number of scores to convert to float64 at once: 128 MiB."""
 _OPS_WITHOUT_REPEATS = frozenset({"topk", "sort", "argsort"})
-"""Ops that choose no place twice; a target that does is wrong, however good its scores."""
+"""Ops that choose no index twice; a target that does is wrong, whatever its scores."""
 
 
 @dataclass(frozen=True)
 class Scores:
-    """What was chosen on each side, in the reference's own scores."""
+    """The scores of the reference at the indices of each side."""
 
     target: NDArray[Any]
     reference: NDArray[Any]
     preset: str
     spread: float
-    """Greatest distance of a score from the mean of those it competed with."""
-    greatest: float
+    """Maximum distance of a score from the mean of its slice."""
+    max_score: float
 
     def as_operands(self, limits: Limits) -> tuple[Operand, Operand]:
-        """Both sides as numbers that are equal where a choice is as good as the reference's:
-        by no more worse than what the limits call close for a single score."""
-        allowed = 6 * self.spread * 10 ** (-limits.psnr[0] / 20) + self.greatest * unit_of(limits)
+        """Both sides as numbers that are equal where the choice of the target is as good.
+
+        A choice is as good if its score differs by no more than the limits call close for one
+        element.
+        """
+        max_difference = 6 * self.spread * 10 ** (-limits.psnr[0] / 20) + self.max_score * unit_of(
+            limits
+        )
         with np.errstate(invalid="ignore"):
-            good = np.abs(self.target - self.reference) <= allowed
-        good |= np.isnan(self.target) & np.isnan(self.reference)
+            is_as_good = np.abs(self.target - self.reference) <= max_difference
+        is_as_good |= np.isnan(self.target) & np.isnan(self.reference)
         return (
-            Operand(np.where(good, self.reference, self.target), "f64"),
+            Operand(np.where(is_as_good, self.reference, self.target), "f64"),
             Operand(self.reference, "f64"),
         )
 
@@ -64,9 +69,9 @@ class Scores:
 def select_scores(
     run: Run, key: TensorKey, target: NDArray[Any], reference: NDArray[Any]
 ) -> Scores | None:
-    """The scores behind two index tensors that stand at the op output `key` of the reference.
+    """The scores at two index tensors of the op output `key` of the reference.
 
-    None where this is not such an output, its scores are not at hand, or an index is wrong.
+    None if the output holds no indices, its scores were not recorded, or an index is out of range.
     """
     op = run.op(key.op)
     if op is None or not op.inputs or _INDEX_OUTPUT.get(op_kind(op.type)) != key.index:
@@ -81,8 +86,10 @@ def select_scores(
     if axis is not None and not (isinstance(axis, int) and -scores.ndim <= axis < scores.ndim):
         return None
     pick = _pick_pooled_scores if "pool" in op.type else _pick_scores
-    mine, theirs = (pick(scores, index, op.attributes) for index in (target, reference))
-    if mine is None or theirs is None:
+    target_scores, reference_scores = (
+        pick(scores, index, op.attributes) for index in (target, reference)
+    )
+    if target_scores is None or reference_scores is None:
         return None
     if op_kind(op.type) in _OPS_WITHOUT_REPEATS and _has_repeats(
         target, -1 if axis is None else axis
@@ -91,19 +98,23 @@ def select_scores(
     extent = _extent(scores, axis)
     if extent is None:
         return None
-    return Scores(mine.astype(np.float64), theirs.astype(np.float64), preset, *extent)
+    return Scores(
+        target_scores.astype(np.float64), reference_scores.astype(np.float64), preset, *extent
+    )
 
 
 def _recorded_scores(run: Run, edge: Edge, part: Part) -> tuple[NDArray[Any], str] | None:
-    """The recorded values that an op chooses from, and their preset; None where they are not at
-    hand or are no plain real numbers."""
+    """The recorded scores that an op chooses from, and their preset.
+
+    None if they were not recorded or are not plain real numbers.
+    """
     tensor = run.tensor(TensorKey(edge.op, edge.role, edge.index, part))
     if tensor is None or tensor.kept is not Kept.VALUES:
         return None
     try:
         scores = run.values(tensor)
     except DamagedError:
-        raise  # without its scores the choice would be blamed
+        raise  # the choice must not be blamed for damaged scores
     except SyncpointError:
         return None
     if tensor.quantization is not None or scores.dtype.kind == "c" or not scores.size:
@@ -112,8 +123,10 @@ def _recorded_scores(run: Run, edge: Edge, part: Part) -> tuple[NDArray[Any], st
 
 
 def _extent(scores: NDArray[Any], axis: int | None) -> tuple[float, float] | None:
-    """How far scores lie from the mean of their slice, and how large they are, at most; None
-    where none is finite."""
+    """Maximum distance of a score from the mean of its slice, and maximum absolute score.
+
+    None if no score is finite.
+    """
     sizes = [
         size
         for piece in _split_scores(scores, axis)
@@ -121,12 +134,14 @@ def _extent(scores: NDArray[Any], axis: int | None) -> tuple[float, float] | Non
     ]
     if not sizes:
         return None
-    return max(spread for spread, _ in sizes), max(greatest for _, greatest in sizes)
+    return max(spread for spread, _ in sizes), max(max_score for _, max_score in sizes)
 
 
 def _split_scores(scores: NDArray[Any], axis: int | None) -> Iterator[NDArray[Any]]:
-    """The scores in pieces of bounded size, each of which has whole slices along `axis`: a copy of
-    all logits of a language model in float64 takes gigabytes."""
+    """The scores in pieces of bounded size, each with complete slices along `axis`.
+
+    A float64 copy of all logits of a language model would take gigabytes.
+    """
     others = [a for a in range(scores.ndim) if axis is not None and a != axis % scores.ndim]
     if scores.size <= _MAX_PIECE_SCORES or not others:
         yield scores
@@ -138,7 +153,7 @@ def _split_scores(scores: NDArray[Any], axis: int | None) -> Iterator[NDArray[An
 
 
 def _piece_extent(scores: NDArray[Any], axis: int | None) -> tuple[float, float] | None:
-    """The extent of one piece."""
+    """`_extent` of one piece."""
     wide = scores.astype(np.float64)
     finite = np.where(np.isfinite(wide), wide, np.nan)
     if np.isnan(finite).all():
@@ -173,15 +188,15 @@ def _pick_scores(
 def _pick_pooled_scores(
     scores: NDArray[Any], index: NDArray[Any], attributes: Mapping[str, Any]
 ) -> NDArray[Any] | None:
-    """Pooling counts its indices within the plane of one channel."""
+    """The scores at indices of pooling, which count within the plane of one channel."""
     window = attributes.get("kernel_size")
     spatial = len(window) if isinstance(window, list | tuple) else scores.ndim - 2
     if index.ndim != scores.ndim or not 0 < spatial < scores.ndim:
         return None
     planes = scores.shape[:-spatial]
     flat = scores.reshape(*planes, prod(scores.shape[-spatial:]))
-    places = index.reshape(*index.shape[:-spatial], prod(index.shape[-spatial:]))
-    return _take_along_axis(flat, places, -1)
+    flat_index = index.reshape(*index.shape[:-spatial], prod(index.shape[-spatial:]))
+    return _take_along_axis(flat, flat_index, -1)
 
 
 def _take_along_axis(scores: NDArray[Any], index: NDArray[Any], axis: int) -> NDArray[Any] | None:
@@ -190,7 +205,7 @@ def _take_along_axis(scores: NDArray[Any], index: NDArray[Any], axis: int) -> ND
         return None
     if int(index.min()) < -size or int(index.max()) >= size:
         return None
-    around = [n for i, n in enumerate(index.shape) if i != axis % index.ndim]
-    if around != [n for i, n in enumerate(scores.shape) if i != axis % scores.ndim]:
+    other_axes = [n for i, n in enumerate(index.shape) if i != axis % index.ndim]
+    if other_axes != [n for i, n in enumerate(scores.shape) if i != axis % scores.ndim]:
         return None
     return np.take_along_axis(scores, index.astype(np.int64), axis)

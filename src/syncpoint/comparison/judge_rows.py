@@ -1,7 +1,7 @@
-"""Numbers -> verdicts. Pure: rows in, rows out, so a saved comparison can be judged again.
+"""Rows -> verdicts. Needs no values, so that a saved comparison can be judged again.
 
-`judge_row` is the one judge of a sync point, whoever asks: while it is measured, at the end, under
-other limits. `judge_rows` adds what only all rows together tell.
+`judge_row` judges one sync point: while it is measured, at the end, or under other limits.
+`judge_rows` adds what depends on all rows, such as amplified outputs.
 """
 
 from __future__ import annotations
@@ -20,77 +20,78 @@ from syncpoint.run.model import Kept, Role
 
 AUTO = "auto"
 GIVEN_ROLES = frozenset({Role.MODEL_INPUT, Role.PARAMETER})
-"""Roles of what a model is given, as against what it computes."""
+"""Roles of tensors that a model receives and does not compute."""
 Choice = str | Limits
-"""`auto`, or the limits that hold for every row."""
+"""`auto`, or limits for every row."""
+_MAX_REL_L2 = 0.1
+"""Maximum relative L2 error at which correctly rounded values are close."""
 
 
 def check_choice(choice: object) -> None:
-    """Refuse what is neither `auto` nor limits. The name of a preset would count as `auto`."""
+    """Raise InputError unless `choice` is `auto` or a Limits; names of presets are not accepted."""
     if choice != AUTO and not isinstance(choice, Limits):
         raise InputError(
-            f"limits to judge by: {AUTO}, or a Limits",
-            repr(choice),
-            "look up a preset by its name with syncpoint.metrics.limits.preset",
+            f"limits must be {AUTO!r} or a Limits, not {choice!r}",
+            cure="look up a preset by its name with syncpoint.metrics.limits.preset",
         )
 
 
 def judge_rows(rows: list[Row], choice: Choice = AUTO) -> list[Row]:
-    """The rows of a whole comparison with their verdicts under these limits."""
-    done = [judge_row(row, choice) for row in rows]
-    if not any(row.introduced for row in done):
-        return done
-    if any(is_unfinished(row) for row in done):
-        return done  # that nobody is guilty is not known yet
-    # What comes after random numbers is off for a reason, and not because small errors grew. What
-    # a damaged tensor was is not known.
-    unknown = (ReasonCode.RANDOM, ReasonCode.DAMAGED)
-    guilty = any(_is_guilty(row) or row.unmeasured.code in unknown for row in done)
-    return [_mark_amplified(row, done) if not guilty else row for row in done]
+    """All rows of a comparison with their verdicts under these limits."""
+    judged = [judge_row(row, choice) for row in rows]
+    if not any(row.introduced for row in judged):
+        return judged
+    if any(is_unfinished(row) for row in judged):
+        return judged  # whether an op is guilty is not known yet
+    # After random numbers, errors do not come from amplified rounding. Of a damaged tensor, the
+    # true error is unknown.
+    unknown_reasons = (ReasonCode.RANDOM, ReasonCode.DAMAGED)
+    guilty = any(_is_guilty(row) or row.unmeasured.code in unknown_reasons for row in judged)
+    return [_mark_amplified(row, judged) if not guilty else row for row in judged]
 
 
 def limits_of(row: Row, choice: Choice) -> Limits:
-    """The limits a row is judged by. Integers that must be equal stay so under any preset."""
+    """The limits of a row. Integers that must be equal are exact under any preset."""
     if isinstance(choice, Limits) and row.preset != "exact":
         return choice
     return PRESETS[row.preset]
 
 
 def judge_row(row: Row, choice: Choice = AUTO) -> Row:
-    """One row with its verdict: that on its total error, weighed by what its op introduced."""
+    """The row with its verdict, from its total error and the error its op introduced."""
     if row.unmeasured or row.numbers is None:
         why = row.unmeasured or Reason(ReasonCode.NO_TARGET_VALUE)
         return replace(row, verdict=Verdict.NONE, why=why)
     verdict, why = _judge_measured(row, choice)
     introduced = Verdict.NONE
     if row.introduced is not None:
-        own = choice if isinstance(choice, Limits) else PRESETS[row.introduced.preset]
-        introduced = judge_introduced(row.introduced.ratio, own)
+        own_limits = choice if isinstance(choice, Limits) else PRESETS[row.introduced.preset]
+        introduced = judge_introduced(row.introduced.ratio, own_limits)
     if row.first_non_finite:
-        # As exact as its precision allows, perhaps, and still where the run breaks.
+        # Even if the op is as exact as its precision allows, the run breaks here.
         verdict, why = Verdict.LARGE, Reason(detail=f"first non-finite; {why}")
     elif not row.output:
         verdict, why = _weigh_introduced(row, choice, introduced, verdict, why)
     if row.nearer_to_float64 and introduced is not Verdict.LARGE and not row.first_non_finite:
-        # A value that differs from the reference's because it is nearer to the truth is no fault.
+        # A value that differs because it is closer to float64 than the reference is no error.
         verdict = Verdict.CLOSE if verdict.severity else verdict
     return replace(row, verdict=verdict, why=why, introduced_verdict=introduced)
 
 
 def is_excused(row: Row, choice: Choice = AUTO) -> bool:
-    """Whether a row is close only because its value is nearer to float64 than the reference's."""
+    """Whether a row is close only because it is closer to float64 than the reference."""
     if not row.nearer_to_float64 or row.verdict is not Verdict.CLOSE:
         return False
     return judge_row(replace(row, nearer_to_float64=False), choice).verdict is not Verdict.CLOSE
 
 
 def _judge_measured(row: Row, choice: Choice) -> tuple[Verdict, Reason]:
-    """The verdict on the total error; correct rounding and model inputs have rules of their own."""
+    """The verdict on the total error, with the rules for model inputs and correct rounding."""
     numbers = row.numbers or {}
     if row.target.key.role is Role.MODEL_INPUT and "same_input" in numbers:
         if numbers["same_input"]:
             return Verdict.CLOSE, NO_REASON
-        return Verdict.LARGE, Reason(detail="the inputs differ")
+        return Verdict.LARGE, Reason(detail="the model inputs differ")
     limits = limits_of(row, choice)
     verdict, why = judge_total(row, limits)
     if verdict.severity and is_correctly_rounded(row, limits):
@@ -101,25 +102,25 @@ def _judge_measured(row: Row, choice: Choice) -> tuple[Verdict, Reason]:
 def _weigh_introduced(
     row: Row, choice: Choice, introduced: Verdict, verdict: Verdict, why: Reason
 ) -> tuple[Verdict, Reason]:
-    """The verdict on an op's result, by how much of the total error the op itself made."""
+    """The verdict on an op output, by how much of the total error the op introduced."""
     if verdict is Verdict.CLOSE and introduced is Verdict.LARGE and row.introduced:
-        # Within the limits of what came before it, too large to be this op's rounding: not to be
-        # passed over, and large if it would be so by the op's own precision.
-        own = _own_verdict(row.introduced, choice)
+        # The total is within the limits of the whole path, but the op introduces more than its
+        # own rounding. So the row is moderate, or large by the limits of the op's own precision.
+        own_verdict = _own_verdict(row.introduced, choice)
         ratio = row.introduced.ratio or 0.0
-        detail = f"within the limits, yet {ratio:.3g}x of what its precision allows"
-        return max(Verdict.MODERATE, own, key=lambda v: v.severity), Reason(detail=detail)
+        detail = f"within the limits, but the op introduces {ratio:.3g}x what its precision allows"
+        return max(Verdict.MODERATE, own_verdict, key=lambda v: v.severity), Reason(detail=detail)
     if not verdict.severity or introduced is Verdict.NONE:
         return verdict, why
     if introduced is Verdict.CLOSE:
         return Verdict.INHERITED, why
     if introduced.severity < verdict.severity:
-        return introduced, Reason(detail=f"{why}; most of it inherited")
+        return introduced, Reason(detail=f"{why}; most of the error is inherited")
     return verdict, why
 
 
 def judge_total(row: Row, limits: Limits) -> tuple[Verdict, Reason]:
-    """The verdict on the total error of a row that has numbers, by what they are of."""
+    """The verdict on the total error of a row with numbers, by its basis."""
     numbers = row.numbers or {}
     if row.basis == Kept.DIGEST:
         return judge_digest(numbers)
@@ -129,7 +130,7 @@ def judge_total(row: Row, limits: Limits) -> tuple[Verdict, Reason]:
 
 
 def _own_verdict(introduced: Introduced, choice: Choice) -> Verdict:
-    """The introduced error judged by the limits of the op's own precision."""
+    """The verdict on the introduced error under the limits of the op's own precision."""
     limits = choice if isinstance(choice, Limits) else PRESETS[introduced.preset]
     verdict = Verdict.CLOSE
     for value, (close, moderate) in (
@@ -137,45 +138,45 @@ def _own_verdict(introduced: Introduced, choice: Choice) -> Verdict:
         (introduced.sqnr, limits.sqnr),
     ):
         if value is not None and value < close and not limits.exact:
-            found = Verdict.MODERATE if value >= moderate else Verdict.LARGE
-            verdict = max(verdict, found, key=lambda v: v.severity)
+            metric_verdict = Verdict.MODERATE if value >= moderate else Verdict.LARGE
+            verdict = max(verdict, metric_verdict, key=lambda v: v.severity)
     return verdict
 
 
 def _is_guilty(row: Row) -> bool:
-    """Whether error may come from here: also where introduced error is not known."""
+    """Whether an op is guilty, or may be because its introduced error is unknown."""
     if row.target.key.role in (Role.OUTPUT, Role.STATE) and row.introduced is not None:
         return row.guilty
     return row.target.key.role is not Role.MODEL_OUTPUT and row.verdict.severity > 0
 
 
 def _mark_amplified(row: Row, rows: list[Row]) -> Row:
-    """A model output that is large although every op is as good as its precision allows."""
+    """The row as amplified, if it is a large model output and no op is guilty."""
     if not row.output or row.verdict is not Verdict.LARGE or row.introduced_verdict.severity:
         return row
-    makers = (r for r in rows if r.target.key.op == row.target.key.op and r.introduced)
-    if not any(r.target.key.role is Role.OUTPUT for r in makers):
-        # Nobody is known to be guilty, which is not the same as nobody being so.
-        detail = f"{row.why}; the op that makes it could not be measured"
+    output_rows = (r for r in rows if r.target.key.op == row.target.key.op and r.introduced)
+    if not any(r.target.key.role is Role.OUTPUT for r in output_rows):
+        # The op that computes the output was not measured, so it may be guilty.
+        detail = f"{row.why}; the introduced error of its op could not be measured"
         return replace(row, why=Reason(detail=detail))
     ratios = [r.introduced.ratio for r in rows if r.introduced and r.introduced.ratio is not None]
-    greatest = max(ratios, default=0.0)
+    max_ratio = max(ratios, default=0.0)
     detail = (
-        f"{row.why}; no op is guilty, none introduced more than {greatest:.1f}x of what its"
-        " precision allows: small errors grew on the way"
+        f"{row.why}; no op is guilty: none introduces more than {max_ratio:.1f}x what its"
+        " precision allows, and small errors grew along the graph"
     )
     return replace(row, verdict=Verdict.AMPLIFIED, why=Reason(detail=detail))
 
 
 def is_unfinished(row: Row) -> bool:
-    """Whether more will be known of a row when its comparison is finished."""
+    """Whether a row is not measured yet in an unfinished comparison."""
     return ReasonCode.UNFINISHED in (row.why.code, row.unknown.code)
 
 
 def overall_verdict(rows: list[Row]) -> Verdict:
-    """The verdict on the whole comparison. What was not measured is no pass."""
+    """The verdict on the whole comparison; unmeasured rows are not a pass."""
     if any(is_unfinished(row) for row in rows):
-        return Verdict.NONE  # large may turn out as inherited, and close as not
+        return Verdict.NONE  # verdicts may still change
     verdicts = {row.verdict for row in rows}
     computed = any(
         row.verdict is not Verdict.NONE and row.target.key.role not in GIVEN_ROLES for row in rows
@@ -187,23 +188,22 @@ def overall_verdict(rows: list[Row]) -> Verdict:
         return Verdict.AMPLIFIED
     if verdicts & {Verdict.MODERATE, Verdict.INHERITED}:
         return Verdict.MODERATE
-    # That both were given the same says nothing of what they made of it.
+    # Equal inputs and parameters alone prove nothing about the outputs.
     return Verdict.CLOSE if Verdict.CLOSE in verdicts and computed else Verdict.NONE
 
 
-_MAX_REL_L2 = 0.1
-"""Relative error from which correctly rounded values are worth a look."""
-
-
 def judge_rounded(numbers: Mapping[str, Any], dtype: str) -> tuple[Verdict, Reason]:
-    """Close, unless the type has hardly a digit left for these values: a model that divides by a
-    value which is now zero, or which has doubled, breaks however correct the rounding was."""
+    """The verdict on correctly rounded values: close, unless rounding lost almost every digit.
+
+    A model that divides by a value that became zero or doubled breaks, even if the rounding was
+    correct.
+    """
     vanished = numbers["target_zero"] - numbers["reference_zero"]
     rounded = f"correctly rounded to {dtype}"
     if vanished > 0:
-        zeroed = f"{vanished:,} too small for {dtype} became 0"
+        zeroed = f"{vanished:,} value{'s' if vanished > 1 else ''} too small for {dtype} became 0"
         return Verdict.MODERATE, Reason(detail=f"{zeroed}; {rounded}")
     if numbers["rel_l2"] is None or numbers["rel_l2"] > _MAX_REL_L2:
-        off = f"{numbers['rel_l2'] or 0.0:.0%} off, so small are they for {dtype}"
+        off = f"rel_l2 {numbers['rel_l2'] or 0.0:.0%}, since the values are very small for {dtype}"
         return Verdict.MODERATE, Reason(detail=f"{off}; {rounded}")
     return Verdict.CLOSE, NO_REASON

@@ -1,6 +1,6 @@
-"""Positions that do not count, because the map says so: padding above all.
+"""Masked positions of a map file, such as padding, which do not count.
 
-They are taken out before anything is measured, so that no metric knows of them.
+They are removed before the measurement, so that no metric includes them.
 """
 
 from __future__ import annotations
@@ -25,35 +25,37 @@ from syncpoint.run.model import WHOLE, Kept, Part, Role, Tensor
 from syncpoint.run.reader import Run
 
 _HAS_INFINITY = frozenset({"f64", "f32", "f16", "bf16"})
-"""Types in which the kernel knows a mark for masked positions."""
+"""Element types in which the kernel treats minus infinity as a masked position."""
 
 
 class Masks:
-    """What the masks of a map mean for the rows of one comparison."""
+    """The masks of a map, applied to the rows of one comparison."""
 
     def __init__(self, masks: Sequence[Mask], target: Run, reference: Run) -> None:
         self._masks = masks
-        self._told: dict[tuple[str, Part], NDArray[Any]] = {}
+        self._mask_values: dict[tuple[str, Part], NDArray[Any]] = {}
         names = {name for run in (target, reference) for name in _run_names(run)}
-        # All at once: what is wrong with a map is known before anything is measured.
+        # Read all masks first, so that a wrong map fails before anything is measured.
         self._masked = [{n for n in names if mask.pattern.fullmatch(n)} for mask in masks]
         for mask in masks:
             if mask.tensor:
                 self._read(mask.tensor, (reference, target))
 
     def counted_elements(self, row: Row) -> NDArray[np.bool_] | None:
-        """Which elements of a row count; None where all do. ValueError where a mask does not
-        fit."""
-        found: NDArray[np.bool_] | None = None
+        """Which elements of a row count; None where all do.
+
+        Raises ValueError where a mask does not fit the shape.
+        """
+        counted: NDArray[np.bool_] | None = None
         for mask in self._masks_of(row):
-            one = mask.counted_elements(
+            counted_by_mask = mask.counted_elements(
                 row.reference.shape, self._values(mask, row.reference.key.part)
             )
-            found = one if found is None else found & one
-        return found
+            counted = counted_by_mask if counted is None else counted & counted_by_mask
+        return counted
 
     def _masks_of(self, row: Row) -> list[Mask]:
-        """The masks that speak of a row."""
+        """The masks that apply to a row."""
         if row.target.key.role not in JUDGED_ROLES:
             return []
         names = _end_names(row.target) | _end_names(row.reference)
@@ -61,39 +63,44 @@ class Masks:
         return [mask for mask, masked in pairs if masked & names]
 
     def summary(self, rows: Iterable[Row]) -> list[str]:
-        """One line on all that was left out of measured rows."""
+        """One line with the number of masked positions; empty if there are none."""
         masked = [row for row in rows if row.numbers is not None and self._masks_of(row)]
         if not masked:
             return []
         total = sum(prod(row.reference.shape) for row in masked)
-        out = total - sum((row.numbers or {})["count"] for row in masked)
-        return [f"the map masks {out:,} of {total:,} positions at {len(masked)} sync points"]
+        masked_count = total - sum((row.numbers or {})["count"] for row in masked)
+        return [
+            f"the map masks {masked_count:,} of {total:,} positions at {len(masked)} sync points"
+        ]
 
     def _values(self, mask: Mask, part: Part) -> NDArray[Any] | None:
         if not mask.tensor:
             return None
-        values = self._told.get((mask.tensor, part), self._told.get((mask.tensor, WHOLE)))
+        values = self._mask_values.get(
+            (mask.tensor, part), self._mask_values.get((mask.tensor, WHOLE))
+        )
         if values is None:
             raise ValueError(f"{mask.tensor} was not recorded for {part}")
         return values
 
     def _read(self, name: str, runs: tuple[Run, Run]) -> None:
         for run in runs:
-            found = [t for t in run.tensors if _has_name(t, name) and t.kept is Kept.VALUES]
-            for tensor in found:
+            mask_tensors = [t for t in run.tensors if _has_name(t, name) and t.kept is Kept.VALUES]
+            for tensor in mask_tensors:
                 values = run.values(tensor)
                 if values.dtype.kind not in "biuf" or not np.isin(values, (0, 1)).all():
                     raise InputError(
-                        f"a mask of 0 and 1 in the tensor {name!r}",
-                        f"other values of {tensor.dtype}",
+                        f"the mask {name!r} must contain only 0 and 1; it contains other values of"
+                        f" type {tensor.dtype}",
+                        cure="name another tensor in the map",
                     )
-                self._told[name, tensor.key.part] = values
-            if found:
+                self._mask_values[name, tensor.key.part] = values
+            if mask_tensors:
                 return
         raise InputError(
-            f"the mask {name!r} among the inputs and ops of the reference",
-            "no such tensor with its values",
-            "syncpoint inspect lists the names of a run",
+            f"the mask {name!r} is no input or op output with values, neither in the reference nor"
+            " in the target",
+            cure="list the names of a run with syncpoint inspect",
         )
 
 
@@ -104,7 +111,7 @@ def _has_name(tensor: Tensor, name: str) -> bool:
 
 
 def _run_names(run: Run) -> Iterator[str]:
-    """The names under which a map may speak of the ops and tensors of a run."""
+    """All names of the ops and tensors of a run that a map may use."""
     for op in run.ops:
         yield from (op.key.op, str(op.key), op.module)
     for tensor in run.tensors:
@@ -116,26 +123,26 @@ def _end_names(end: End) -> set[str]:
 
 
 def remove_masked(masks: Masks | None, row: Row, pair: Pair | None) -> tuple[Row, Pair | None]:
-    """The pair without the positions that do not count; not measured where none is left."""
+    """The pair without masked positions; if all are masked, the row has the reason."""
     try:
-        kept = masks.counted_elements(row) if masks is not None else None
+        counted = masks.counted_elements(row) if masks is not None else None
     except ValueError as error:
         return _mark_unmeasured(row, f"the mask does not fit: {error}"), None
-    if kept is None or row.unmeasured:
+    if counted is None or row.unmeasured:
         return row, pair
     if pair is None:
-        return _mark_unmeasured(row, f"a mask needs values, found {row.basis}"), None
-    if not kept.any():
-        return _mark_unmeasured(row, "every position"), None
-    return row, select_counted(pair, kept)
+        return _mark_unmeasured(row, f"a mask needs values; only {row.basis} kept"), None
+    if not counted.any():
+        return _mark_unmeasured(row, "every position is masked"), None
+    return row, select_counted(pair, counted)
 
 
-def select_counted(pair: Pair, kept: NDArray[np.bool_]) -> Pair:
-    """The pair of the elements that count alone, in one row."""
+def select_counted(pair: Pair, counted: NDArray[np.bool_]) -> Pair:
+    """The pair with only the elements that count, as one-dimensional arrays."""
     return replace(
         pair,
-        target=_select_elements(pair.target, kept),
-        reference=_select_elements(pair.reference, kept),
+        target=_select_elements(pair.target, counted),
+        reference=_select_elements(pair.reference, counted),
     )
 
 
@@ -143,37 +150,41 @@ def _mark_unmeasured(row: Row, detail: str) -> Row:
     return replace(row, numbers=None, unmeasured=Reason(ReasonCode.MASKED, detail))
 
 
-def _select_elements(operand: Operand, kept: NDArray[np.bool_]) -> Operand:
-    """The elements that count, one after the other. One scale serves all of them wherever they
-    are; several belong to places, so that the numbers they stand for are taken."""
+def _select_elements(operand: Operand, counted: NDArray[np.bool_]) -> Operand:
+    """The elements that count, in one dimension.
+
+    Scales along an axis depend on the position, so they are undone first. A single scale stays.
+    """
     if operand.quantization is not None and operand.quantization.axis is not None:
         operand = undo_quantization(operand)
-    return replace(operand, data=operand.array[kept])
+    return replace(operand, data=operand.array[counted])
 
 
-def restore_indices(row: Row, kept: NDArray[np.bool_]) -> Row:
-    """A row that was measured without what is masked: indices are those of the whole again."""
+def restore_indices(row: Row, counted: NDArray[np.bool_]) -> Row:
+    """The row with indices of the whole tensor, and a note with the number of masked positions."""
     numbers = dict(row.numbers or {})
-    at = numbers.get("max_abs_index")
-    if at is not None:
-        numbers["max_abs_index"] = int(np.flatnonzero(kept)[at])
-    out = kept.size - int(np.count_nonzero(kept))
-    note = f"{out:,} of {kept.size:,} positions masked by the map"
+    flat_index = numbers.get("max_abs_index")
+    if flat_index is not None:
+        numbers["max_abs_index"] = int(np.flatnonzero(counted)[flat_index])
+    masked_count = counted.size - int(np.count_nonzero(counted))
+    note = f"{masked_count:,} of {counted.size:,} positions masked by the map"
     return replace(row, numbers=numbers, notes=(*row.notes, note))
 
 
 def blank_masked(
-    operand: Operand, truth: NDArray[Any], kept: NDArray[np.bool_]
+    operand: Operand, truth: NDArray[Any], counted: NDArray[np.bool_]
 ) -> tuple[Operand, NDArray[Any]] | None:
-    """Both with the mark of a masked position where one is, which the kernel passes over; None
-    where their types have none."""
-    if kept.shape != truth.shape or operand.array.shape != truth.shape:
+    """Both arrays with minus infinity at masked positions, which the kernel skips.
+
+    None where their types have no infinity.
+    """
+    if counted.shape != truth.shape or operand.array.shape != truth.shape:
         return None
     if DTYPES[operand.dtype].kind is not Kind.FLOAT and operand.quantization is None:
-        same = np.where(kept, operand.array, truth.astype(operand.array.dtype))
-        return replace(operand, data=same), truth
+        blanked = np.where(counted, operand.array, truth.astype(operand.array.dtype))
+        return replace(operand, data=blanked), truth
     if operand.quantization is not None or operand.dtype not in _HAS_INFINITY:
         return None
     mark = np.asarray(-inf)
-    data = np.where(kept, operand.array, mark.astype(operand.array.dtype))
-    return replace(operand, data=data), np.where(kept, truth, mark)
+    data = np.where(counted, operand.array, mark.astype(operand.array.dtype))
+    return replace(operand, data=data), np.where(counted, truth, mark)

@@ -1,4 +1,4 @@
-"""Recorded tensors as the kernel reads them, seen through views and freed of their scales."""
+"""Recorded tensors as operands of the kernel: views, dequantization, shape reasons."""
 
 from __future__ import annotations
 
@@ -17,29 +17,32 @@ from syncpoint.run.model import Tensor
 from syncpoint.run.reader import Run
 
 WIDENED_MASK = -65504.0 * (1 - 2**-8)
-"""A mask of float16 that went on in a wider type: its lowest number with a score added to it."""
+"""Limit of a float16 mask that was cast to a wider type: its minimum plus a score."""
 
 
 def operand_of(run: Run, tensor: Tensor, *, verify: bool = True) -> Operand:
     """A recorded tensor as the kernel reads it; without `verify` the caller verifies it."""
     if tensor.quantization is not None:
-        wrong = tensor.quantization.describe_misfit(tensor.shape)
-        if wrong:
-            raise FormatError(f"quantization of {tensor.key} that fits its shape", wrong)
+        misfit = tensor.quantization.describe_misfit(tensor.shape)
+        if misfit:
+            raise FormatError(
+                f"the quantization of {tensor.key} does not fit its shape: {misfit}",
+                cure="record the run again",
+            )
     values = run.values(tensor) if verify else run.unverified_values(tensor)
     return Operand(values, tensor.dtype, tensor.quantization)
 
 
 def logical_shape(operand: Operand) -> tuple[int, ...]:
-    """The shape of the numbers an operand stands for."""
+    """The shape of the numbers of an operand, unpacked."""
     return operand.shape if operand.shape is not None else operand.array.shape
 
 
 def fit_view(operand: Operand, view: View, shape: tuple[int, ...]) -> tuple[Operand, View]:
-    """The target seen through its view; axes of length one may come and go on their own, since
-    they change neither the order nor the meaning of any value.
+    """The target through its view, and the view.
 
-    Raises ValueError where the view does not fit the target.
+    Without a view, axes of length 1 are added or removed to fit `shape`, since they do not change
+    the order of the elements. Raises ValueError if the view does not fit the target.
     """
     data = operand.array
     if view:
@@ -53,14 +56,14 @@ def fit_view(operand: Operand, view: View, shape: tuple[int, ...]) -> tuple[Oper
 
 
 def undo_quantization(operand: Operand) -> Operand:
-    """The operand with its quantization undone, for the few places that need plain numbers."""
+    """The operand as float64 without quantization, for code that needs plain numbers."""
     if operand.quantization is None:
         return operand
     return Operand(dequantize(operand), "f64")
 
 
 def dequantize(operand: Operand) -> NDArray[Any]:
-    """The real numbers, in float64, that an operand stands for."""
+    """The real numbers of an operand in float64."""
     stored = operand.array
     quantization = operand.quantization
     if quantization is None:
@@ -75,8 +78,8 @@ def dequantize(operand: Operand) -> NDArray[Any]:
     if quantization.table:
         table = np.asarray([*quantization.table, np.nan], np.float64)
         index = stored.astype(np.int64) - zero.astype(np.int64)
-        outside = (index < 0) | (index >= len(quantization.table))
-        return table[np.where(outside, len(quantization.table), index)] * scale
+        is_outside = (index < 0) | (index >= len(quantization.table))
+        return table[np.where(is_outside, len(quantization.table), index)] * scale
     return (stored.astype(np.float64) - zero) * scale
 
 
@@ -103,15 +106,15 @@ def _align_with_axis(
 
 
 def shapes_reason(target: tuple[int, ...], reference: tuple[int, ...]) -> Reason:
-    """Why two shapes are not compared."""
+    """The reason that two shapes differ."""
     return Reason(ReasonCode.SHAPE, f"{format_shape(target)} against {format_shape(reference)}")
 
 
 def view_reason(view: str, shape: tuple[int, ...]) -> Reason:
-    """Why a tensor of this shape is not compared through a view."""
+    """The reason that a view does not fit a shape."""
     return Reason(ReasonCode.SHAPE, f"the view {view} does not fit {format_shape(shape)}")
 
 
 def drop_unit_axes(shape: tuple[int, ...]) -> list[int]:
-    """The axes that matter for the order of the elements."""
+    """The shape without axes of length 1, which do not affect the order of the elements."""
     return [n for n in shape if n != 1]

@@ -1,4 +1,4 @@
-"""The result of a comparison: rows, what stayed unmatched, and the answers drawn from them."""
+"""The result of a comparison: its rows, its unmatched tensors, its verdict and exit code."""
 
 from __future__ import annotations
 
@@ -44,50 +44,50 @@ class Result:
     """All sync points of a target and a reference run, measured and judged."""
 
     target: Mapping[str, Any]
-    """What is known of the target run: label, path, digest, runtime, device, precision, notes."""
+    """Facts of the target run: model, path, digest, runtime, device, precision, notes."""
     reference: Mapping[str, Any]
     rows: list[Row]
     unmatched: list[UnmatchedTensor]
     choice: Choice = AUTO
     edges: Mapping[OpKey, tuple[OpKey, ...]] = field(default_factory=dict)
-    """Target ops with the ops they read, for the question what came first."""
+    """Target ops with the ops that they read, to find the first divergence."""
     warnings: tuple[str, ...] = ()
     created: str = ""
     through: ErrorSplit | None = None
-    """How much of each error is compression and how much runtime, where a run in between tells."""
+    """How much of each error is compression and how much runtime, if a third run was compared."""
     diagnosis: Diagnosis | None = None
-    """Why, as far as somebody looked."""
+    """The causes, if the comparison was diagnosed."""
     unkept: Mapping[str, int] = field(default_factory=dict)
-    """By side: results of ops that its run lists and has no value of."""
+    """By side: op outputs that the run lists but has no value of."""
     partial: tuple[str, ...] = ()
-    """Sides that are known to lack tensors which they computed."""
+    """Sides that are known to lack tensors that they computed."""
     unfinished: str = ""
-    """How far the comparison was when it was looked at before its end, in words; else ""."""
+    """Progress of an unfinished comparison, in words; "" if it is finished."""
     min_coverage: float | None = None
-    """The share of each side that the user asks to be covered; None for that of METRICS.md."""
+    """Share of each side that the user requires to be covered; None for the default."""
     unverified: str = ""
-    """Why the files it was read from could not be verified; "" where they were."""
+    """Why the files of the comparison could not be verified; "" if they were."""
     verified: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """By side, how many tensors were read, and how many of them fit their checksums; empty in
-    comparisons of versions that did not check."""
+    """By side: how many tensors were read, and how many match their checksums; empty in
+    comparisons of versions that did not verify."""
     masks: tuple[Mask, ...] = ()
-    """Positions that do not count, as the map says them."""
+    """Masks of the map file: positions that do not count."""
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """The causes that were found, in the order in which to look at them."""
+        """The findings of the diagnosis, the most important first."""
         return self.diagnosis.findings if self.diagnosis is not None else ()
 
     def rejudged(self, choice: Choice) -> Self:
-        """The same measurements under other limits."""
+        """The same measurements, judged by other limits."""
         check_choice(choice)
         return replace(self, rows=judge_rows(self.rows, choice), choice=choice)
 
     @cached_property
     def verdict(self) -> Verdict:
-        """The verdict on the whole."""
+        """The verdict on the whole comparison."""
         if any(u.why.code is ReasonCode.DAMAGED and u.counted for u in self.unmatched):
-            return Verdict.LARGE  # perhaps it is the damage that keeps it from its partner
+            return Verdict.LARGE  # the damage may be the reason why it has no partner
         return overall_verdict(self.rows)
 
     @cached_property
@@ -115,9 +115,9 @@ class Result:
 
     @cached_property
     def bases(self) -> dict[str, int]:
-        """How many verdicts rest on values, on statistics and on digests."""
+        """How many verdicts are based on values, on statistics and on digests."""
         judged = [row.basis for row in self.rows if row.verdict is not Verdict.NONE]
-        return {kept.value: judged.count(kept) for kept in Kept}
+        return {form.value: judged.count(form) for form in Kept}
 
     @property
     def outputs(self) -> list[Row]:
@@ -126,7 +126,7 @@ class Result:
 
     @property
     def inputs_differ(self) -> list[Row]:
-        """Model inputs that were not the same on both sides."""
+        """Model inputs that differ between the two sides."""
         return [
             row
             for row in self.rows
@@ -134,12 +134,12 @@ class Result:
         ]
 
     def worst(self, count: int = 10, metric: str = "psnr") -> list[Row]:
-        """The rows that are furthest off, guilty ones first among equals."""
+        """The worst rows by verdict, guilt and metric."""
         return sorted(self.rows, key=lambda row: worst_first_key(row, metric))[:count]
 
     def exit_code(self, fail_on: str = "large", min_coverage: float | None = None) -> int:
-        """The exit code of the comparison, as INTERFACE.md defines it; `min_coverage` in place of
-        the one that it was made with."""
+        """The exit code of the comparison (INTERFACE.md); `min_coverage` replaces the one that it
+        was made with."""
         bad = {Verdict.LARGE, Verdict.AMPLIFIED}
         if fail_on == "moderate":
             bad.add(Verdict.MODERATE)
@@ -152,12 +152,12 @@ class Result:
 
     @property
     def preset_name(self) -> str:
-        """The limits in words."""
+        """The name of the limits; `auto` if none were chosen."""
         return self.choice.name if isinstance(self.choice, Limits) else self.choice
 
     @cached_property
     def table(self) -> polars.DataFrame:
-        """One row a sync point; the columns are those of docs/formats.md."""
+        """A table with one row per sync point; docs/formats.md lists the columns."""
         from syncpoint.comparison.storage.sync_point_table import rows_to_table
 
         return rows_to_table(self.rows)

@@ -1,4 +1,4 @@
-"""Values rounded to a coarser type: made so, or found to be the reference's correctly rounded."""
+"""Values rounded to a coarser type: rounding inputs, and recognizing correctly rounded values."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from syncpoint.run.model import Edge, Kept, Role
 
 
 def is_correctly_rounded(row: Row, limits: Limits) -> bool:
-    """Whether every element is the reference's value, rounded to the coarser type of the two.
+    """Whether every element is the reference value, rounded to the coarser of the two types.
 
-    Among subnormal numbers that is far off: 1e-6 in float16 is 1.3 % off, and no float16 is nearer.
-    Limits that are stricter than the type's own were asked for and hold.
+    Such a value may differ much if it is subnormal: 1e-6 in float16 differs by 1.3 %, and no
+    float16 is closer. If the user chose stricter limits than those of the type, they hold.
     """
     numbers = row.numbers or {}
     types = [DTYPES[end.dtype] for end in (row.target, row.reference)]
@@ -32,11 +32,11 @@ def is_correctly_rounded(row: Row, limits: Limits) -> bool:
 
 
 def round_inputs(inputs: Mapping[Edge, NDArray[Any]], dtype: str) -> dict[Edge, NDArray[Any]]:
-    """Values as they are after a cast to a type and back; parameters are left as they are."""
-    kind = DTYPES[dtype].numpy
+    """The inputs after a cast to a type and back; parameters stay as they are."""
+    numpy_dtype = DTYPES[dtype].numpy
     with np.errstate(over="ignore", invalid="ignore"):
         return {
-            edge: value.astype(kind).astype(value.dtype)
+            edge: value.astype(numpy_dtype).astype(value.dtype)
             if value.dtype.kind == "f" and edge.role is not Role.PARAMETER
             else value
             for edge, value in inputs.items()

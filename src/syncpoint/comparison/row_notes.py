@@ -1,8 +1,4 @@
-"""A pair that holds the same numbers in another order: permuted channels and their like.
-
-No view is made of that, since a permutation at one op is a fault until somebody says otherwise;
-but it is the first thing to know about such a pair.
-"""
+"""Notes of rows: few elements compared, or the same numbers in another order."""
 
 from __future__ import annotations
 
@@ -20,12 +16,15 @@ from syncpoint.run.model import Kept
 
 REORDERED_NOTE = "the same numbers in another order"
 _MAX_SORTED_ELEMENTS = 1 << 16
-"""Elements up to which two sorted tensors of one distribution are still told apart."""
+"""Maximum size: sorted tensors of one distribution that are larger look equal."""
 _MAX_REL_L2 = 1e-5
 
 
 def note_reordered(sides: Sides, rows: list[Row]) -> list[Row]:
-    """Judged rows, with a note at guilty ones whose two tensors are permutations."""
+    """Judged rows, with a note at guilty ones whose tensors are permutations of each other.
+
+    No view is derived from that: a permutation at one op is an error until the map declares it.
+    """
     return [
         replace(row, notes=(*row.notes, REORDERED_NOTE)) if _is_reordered(sides, row) else row
         for row in rows
@@ -46,21 +45,24 @@ def _is_reordered(sides: Sides, row: Row) -> bool:
     if not 1 < target.count <= _MAX_SORTED_ELEMENTS:
         return False
     try:
-        mine = np.sort(dequantize(operand_of(sides.target, target)), axis=None)
-        theirs = np.sort(dequantize(operand_of(sides.reference, reference)), axis=None)
+        sorted_target = np.sort(dequantize(operand_of(sides.target, target)), axis=None)
+        sorted_reference = np.sort(dequantize(operand_of(sides.reference, reference)), axis=None)
     except (SyncpointError, TypeError, ValueError):
         return False
     with np.errstate(invalid="ignore"):
-        size = np.linalg.norm(theirs)
-        return bool(np.isfinite(size) and np.linalg.norm(mine - theirs) <= _MAX_REL_L2 * size)
+        reference_norm = np.linalg.norm(sorted_reference)
+        return bool(
+            np.isfinite(reference_norm)
+            and np.linalg.norm(sorted_target - sorted_reference) <= _MAX_REL_L2 * reference_norm
+        )
 
 
 _MIN_COMPARED_SHARE = 0.1
-"""Below this share of its elements a row says how few of them its verdict rests on."""
+"""Share of compared elements below which a row gets a note."""
 
 
 def note_few_compared(rows: Sequence[Row]) -> list[Row]:
-    """The rows with a note where the verdict rests on few of the elements."""
+    """The rows, with a note where the verdict is based on few of the elements."""
     return [_note_if_few_compared(row) for row in rows]
 
 
@@ -70,7 +72,7 @@ def _note_if_few_compared(row: Row) -> Row:
     if not compared or not count or compared >= _MIN_COMPARED_SHARE * count:
         return row
     note = (
-        f"only {compared:,} of {count:,} elements were compared: the others are NaN, infinite or"
+        f"only {compared:,} of {count:,} elements were compared; the others are NaN, infinite or"
         " masked on both sides"
     )
     return replace(row, notes=(*row.notes, note))

@@ -13,7 +13,7 @@ from syncpoint.run.model import Kept, Role, TensorKey
 
 @dataclass(frozen=True, kw_only=True)
 class End:
-    """One end of a sync point, with what a reader wants to know of it."""
+    """One end of a sync point: its tensor, its op and where to find it."""
 
     key: TensorKey
     type: str
@@ -21,11 +21,11 @@ class End:
     shape: tuple[int, ...]
     module: str = ""
     source: str = ""
-    """`file.py:12`, the innermost line of the user's code."""
+    """`file.py:12`: the innermost line of the user's code."""
     name: str = ""
-    """Of model inputs and outputs: the path the user knows."""
+    """Name of a model input or output, as the user knows it."""
     order: int = -1
-    """Place in the execution order of its run."""
+    """Position in the execution order of its run."""
 
     @property
     def label(self) -> str:
@@ -43,7 +43,7 @@ class End:
 
 @dataclass(frozen=True, kw_only=True)
 class Introduced:
-    """What an op, or the region it stands for, added to the error it was given."""
+    """The error that an op, or the region it belongs to, adds to the error of its inputs."""
 
     rmse: float
     psnr: float | None
@@ -53,29 +53,29 @@ class Introduced:
     expected: float | None
     """Root mean square error that the precision of the op allows."""
     ratio: float | None
-    """Introduced over expected; 0 when nothing was introduced, inf when nothing is allowed."""
+    """Introduced / expected; 0 if nothing was introduced, inf if nothing is allowed."""
     preset: str
-    """Precision of the op itself, which decides how much of the expected is tolerated."""
+    """Precision of the op itself, which decides the limits of the ratio."""
     region: tuple[str, ...] = ()
-    """Reference ops that were run together, where there are several."""
+    """Reference ops that were run together, if there are several."""
 
     @classmethod
     def of_measurement(
         cls,
-        found: Measurement,
+        measurement: Measurement,
         *,
         expected: float | None,
         ratio: float | None,
         precision: str,
         region: tuple[str, ...] = (),
     ) -> Introduced:
-        """What was measured against the true values; `precision` is that of the op itself."""
+        """The record of a measurement against the true values; `precision` is that of the op."""
         return cls(
-            rmse=found.rmse or 0.0,
-            psnr=found.psnr,
-            sqnr=found.sqnr,
-            rel_l2=found.rel_l2,
-            max_abs=found.max_abs,
+            rmse=measurement.rmse or 0.0,
+            psnr=measurement.psnr,
+            sqnr=measurement.sqnr,
+            rel_l2=measurement.rel_l2,
+            max_abs=measurement.max_abs,
             expected=expected,
             ratio=ratio,
             preset="f32" if precision == "exact" else precision,
@@ -99,42 +99,44 @@ class Row:
     numbers: Mapping[str, Any] | None = None
     introduced: Introduced | None = None
     unknown: Reason = NO_REASON
-    """Why introduced error is not known, where somebody will ask."""
+    """Why introduced error is unknown, where it could be expected."""
     unmeasured: Reason = NO_REASON
     """Why there are no numbers; its code is one of METRICS.md."""
     output: bool = False
-    """One of the model's outputs, which are judged by total error whoever is guilty."""
+    """Whether it is a model output; these are always judged by total error."""
     first_non_finite: bool = False
-    """Makes NaN or inf out of inputs that were fine, where the reference is finite."""
+    """Whether its op turns finite inputs into NaN or inf where the reference is finite."""
     ends_only: bool = False
-    """Rests on the least and the greatest value of its tensors alone."""
+    """Whether only the minimum and the maximum of its tensors are known."""
     nearer_to_float64: bool = False
-    """The target is known to be no further from float64 than the reference is."""
+    """Whether the target is known to be at least as close to float64 as the reference."""
     verdict: Verdict = Verdict.NONE
     why: Reason = NO_REASON
-    """Why the verdict is what it is; empty where there is nothing to explain."""
+    """The reason of the verdict; empty where there is nothing to explain."""
     introduced_verdict: Verdict = Verdict.NONE
     notes: tuple[str, ...] = field(default=())
 
     @property
     def reason(self) -> str:
-        """Why the verdict is what it is, as a sentence."""
+        """The reason of the verdict as a sentence."""
         return str(self.why)
 
     @property
     def has_more_non_finite(self) -> bool:
-        """Whether the target has NaN or inf that the reference does not have. An infinity that
-        stands for a masked position on both sides is none."""
+        """Whether the target has NaN or inf that the reference lacks.
+
+        Infinities at positions that are masked on both sides do not count.
+        """
         numbers = self.numbers or {}
         return bool(numbers.get("mismatched")) and any(
-            # A count of -1 is not known, but not zero.
+            # A count of -1 means unknown, but not zero.
             abs(numbers.get(f"target_{kind}") or 0) > abs(numbers.get(f"reference_{kind}") or 0)
             for kind in ("nan", "inf")
         )
 
     @property
     def guilty(self) -> bool:
-        """Whether error is made here, as far as is known."""
+        """Whether the op is known to introduce an error."""
         return self.introduced_verdict.severity > 0 or self.first_non_finite
 
 
@@ -144,12 +146,12 @@ def has_same_bytes(row: Row) -> bool:
 
 
 def is_unproven(row: Row) -> bool:
-    """Whether a row is close only as far as statistics tell."""
+    """Whether a row is close by statistics only, which cannot prove equality."""
     close = row.verdict is Verdict.CLOSE
     return close and (row.ends_only or (row.basis == Kept.STATISTICS and not has_same_bytes(row)))
 
 
-_RANK = {
+_VERDICT_RANK = {
     Verdict.LARGE: 0,
     Verdict.AMPLIFIED: 0,
     Verdict.MODERATE: 1,
@@ -160,21 +162,21 @@ _RANK = {
 
 
 def worst_first_key(row: Row, metric: str = "psnr") -> tuple[Any, ...]:
-    """Sorts the worst first: what failed without a verdict, then by verdict, guilt and metric."""
+    """Sort key, worst rows first: failed rows, then by verdict, guilt and metric."""
     from syncpoint.metrics import CATALOGUE
 
     failing = row.verdict is Verdict.NONE and row.why.code in FAILING_REASONS
     value = (row.numbers or {}).get(metric)
-    better = CATALOGUE[metric].better if metric in CATALOGUE else None
+    direction = CATALOGUE[metric].better if metric in CATALOGUE else None
     if value is None or value != value:
         value = float("inf")
-    elif better == "one":
+    elif direction == "one":
         value = -abs(value - 1)
-    elif better != "higher":
+    elif direction != "higher":
         value = -value
-    return (-1 if failing else _RANK[row.verdict], not row.guilty, value, row.target.order)
+    return (-1 if failing else _VERDICT_RANK[row.verdict], not row.guilty, value, row.target.order)
 
 
 def is_computed(row: Row) -> bool:
-    """Whether an op computed the tensor of this row, as against being given it."""
+    """Whether the tensor of this row is the output of an op."""
     return row.target.key.role is Role.OUTPUT

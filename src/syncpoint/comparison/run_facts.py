@@ -17,7 +17,7 @@ def run_facts(run: Run) -> dict[str, Any]:
         observer = {"equal": info.observer.equal, "detail": info.observer.detail}
     return {
         "path": str(run.path) if run.path else "",
-        # Hashing a dump that carries no digests would read all of it once more.
+        # Hashing a dump without digests would read all of it again.
         "digest": run.digest() if all(t.digest for t in run.tensors) else "",
         "model": info.model,
         "runtime": info.runtime,
@@ -36,10 +36,10 @@ def run_facts(run: Run) -> dict[str, Any]:
 
 
 def _precision_of(run: Run) -> str:
-    """Where a dump does not say what it was computed in, what it was stored in."""
+    """The stored dtypes of a run, for dumps that do not record their precision."""
     kinds = (Kind.FLOAT, Kind.COMPLEX)
-    found = {t.dtype for t in run.tensors if DTYPES[t.dtype].kind in kinds}
-    return "+".join(sorted(found))
+    dtypes = {t.dtype for t in run.tensors if DTYPES[t.dtype].kind in kinds}
+    return "+".join(sorted(dtypes))
 
 
 def op_inputs(run: Run) -> dict[OpKey, tuple[OpKey, ...]]:

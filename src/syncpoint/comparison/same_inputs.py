@@ -1,4 +1,4 @@
-"""Whether both sides were given the same model inputs, whatever types they keep them in."""
+"""Whether both sides have the same model inputs, up to rounding to their types."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from syncpoint.run.model import Kept, Role, Tensor
 
 
 def mark_same_input(sides: Sides, row: Row) -> Row:
-    """The row of a model input with whether both sides were given the same; others as they are.
+    """The row of a model input with `same_input`; other rows are unchanged.
 
-    Inputs are the same if they are equal once the finer side is rounded to the coarser.
+    Inputs are the same if they are equal after rounding to the coarser of the two types.
     """
     if row.target.key.role is not Role.MODEL_INPUT or row.numbers is None:
         return row
@@ -40,36 +40,48 @@ def mark_same_input(sides: Sides, row: Row) -> Row:
 
 
 def _are_equal_when_rounded(sides: Sides, row: Row, target: Tensor, reference: Tensor) -> bool:
-    """Whether the two are no further apart than rounding one number to both types explains."""
+    """Whether rounding the same numbers to both types explains every difference."""
     if (target.dtype, target.quantization) == (reference.dtype, reference.quantization):
         return False
     kinds = {DTYPES[target.dtype].kind, DTYPES[reference.dtype].kind}
     if Kind.COMPLEX in kinds or Kind.BOOL in kinds:
         return False
     try:
-        t, _ = fit_view(operand_of(sides.target, target), View(row.view), reference.shape)
+        target_operand, _ = fit_view(
+            operand_of(sides.target, target), View(row.view), reference.shape
+        )
     except ValueError:
         return False
-    r = operand_of(sides.reference, reference)
-    mine, theirs = dequantize(t), dequantize(r)
-    if mine.shape != theirs.shape:
+    reference_operand = operand_of(sides.reference, reference)
+    target_values, reference_values = dequantize(target_operand), dequantize(reference_operand)
+    if target_values.shape != reference_values.shape:
         return False
-    mine, theirs = _clip_to_range(mine, r), _clip_to_range(theirs, t)
-    allowed = _max_rounding(t, theirs) + _max_rounding(r, theirs)
+    target_values, reference_values = (
+        _clip_to_range(target_values, reference_operand),
+        _clip_to_range(reference_values, target_operand),
+    )
+    max_difference = _max_rounding(target_operand, reference_values) + _max_rounding(
+        reference_operand, reference_values
+    )
     with np.errstate(invalid="ignore"):
-        same = (np.abs(mine - theirs) <= allowed) | (mine == theirs)
-    same |= np.isnan(mine) & np.isnan(theirs)
+        same = (np.abs(target_values - reference_values) <= max_difference) | (
+            target_values == reference_values
+        )
+    same |= np.isnan(target_values) & np.isnan(reference_values)
     return bool(same.all())
 
 
-def _clip_to_range(values: NDArray[Any], by: Operand) -> NDArray[Any]:
-    """What is left of the values in the range of the other side's type."""
-    dtype = DTYPES[by.dtype]
-    if by.quantization is not None:
-        ends = [replace(by, data=np.full_like(by.array, end)) for end in _integer_range(by)]
+def _clip_to_range(values: NDArray[Any], operand: Operand) -> NDArray[Any]:
+    """The values clipped to the range of the other side's type."""
+    dtype = DTYPES[operand.dtype]
+    if operand.quantization is not None:
+        ends = [
+            replace(operand, data=np.full_like(operand.array, end))
+            for end in _integer_range(operand)
+        ]
         low, high = (dequantize(end) for end in ends)
-        inside: NDArray[Any] = np.clip(values, np.minimum(low, high), np.maximum(low, high))
-        return inside
+        clipped: NDArray[Any] = np.clip(values, np.minimum(low, high), np.maximum(low, high))
+        return clipped
     if dtype.kind is Kind.FLOAT:
         return np.where(np.abs(values) > dtype.max, np.copysign(np.inf, values), values)
     return values
@@ -83,13 +95,13 @@ def _integer_range(operand: Operand) -> tuple[int, int]:
 
 
 def _max_rounding(operand: Operand, values: NDArray[Any]) -> NDArray[Any]:
-    """The most by which rounding to this operand's type moves a value."""
+    """The maximum change of each value by rounding to this operand's type."""
     dtype = DTYPES[operand.dtype]
-    moved: NDArray[Any] = np.zeros(values.shape)
+    max_change: NDArray[Any] = np.zeros(values.shape)
     if operand.quantization is not None:
-        moved = 0.5001 * np.abs(quantization_steps(operand))
+        max_change = 0.5001 * np.abs(quantization_steps(operand))
     elif dtype.kind is Kind.FLOAT:
-        least = 2.0 ** (dtype.min_exponent - dtype.mantissa - 1)
+        min_change = 2.0 ** (dtype.min_exponent - dtype.mantissa - 1)
         finite = np.where(np.isfinite(values), np.abs(values), 0.0)
-        moved = np.maximum(1.0001 * dtype.unit * finite, least)
-    return moved
+        max_change = np.maximum(1.0001 * dtype.unit * finite, min_change)
+    return max_change

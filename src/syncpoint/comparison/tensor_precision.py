@@ -1,7 +1,7 @@
-"""The precision each tensor of a run went through: what the `auto` preset assumes.
+"""The precision of each tensor of a run, which the `auto` preset uses.
 
-The coarsest of the op's own output, its parameters and everything upstream. Integers that are
-not quantized values carry no precision of their own and pass on none.
+It is the coarsest precision of the op's output, its parameters and all ops upstream. Integers that
+are not quantized values have no precision.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from syncpoint.run.model import Op, OpKey, Role, Tensor, TensorKey
 from syncpoint.run.reader import Run
 
 JUDGED_AS = "judged_as"
-"""Attribute of an op whose results are coarser than their type: integers of unknown scale, or
-numbers decoded from a type that nothing else knows. The value is the name of a preset."""
+"""Attribute of an op whose outputs are coarser than their dtype: integers of unknown scale, or
+numbers decoded from a vendor's own type. Its value is the name of a preset."""
 _MAX_VISITED_OPS = 256
-"""Ops that are looked at between one sync point and those before it."""
+"""Maximum number of ops to visit between a sync point and the sync points before it."""
 
 
 @dataclass(frozen=True)
@@ -27,57 +27,65 @@ class PrecisionBetween:
     """The coarsest precisions between an op and the sync points before it."""
 
     results: str
-    """Of the tensors that are not compared."""
+    """Of the intermediate tensors, which are not compared."""
     parameters: str
-    """Of the parameters of the op and of the ops that made those tensors."""
+    """Of the parameters of the op and of the ops that compute these tensors."""
 
 
 _MIN_ROUNDED_INTEGER = 64
-"""Numbers with fewer bits are written by people: 0.5, 0.75, 1.25."""
+"""Minimum odd part of a rounded constant. People write numbers with a smaller one: 0.5, 1.25."""
 
 
 def _literal_precision(op: Op, upstream: str) -> list[str]:
-    """The precision of the numbers written into an op, where they were rounded on the way: a
-    constant of a 16-bit model that a fusion made an attribute has all the bits of that type and
-    none beyond, whatever the type that the op itself computes in. A divisor becomes a factor."""
+    """The precision of the constants among the attributes of an op, if they were rounded.
+
+    A fusion may turn a constant of a 16-bit model into an attribute. Such a number fits the 16-bit
+    type exactly, whatever type the op computes in. A divisor may have become a factor, so that the
+    reciprocal is checked too.
+    """
     bits = {"f16": 10, "bf16": 7}.get(upstream)
-    said = [v for v in op.attributes.values() if isinstance(v, float) and v and np.isfinite(v)]
-    numbers = [number for v in said for number in (abs(v), 1 / abs(v))] if bits else []
-    for number in numbers:
-        whole = float(np.frexp(number)[0]) * 2.0 ** (bits + 1) if bits else 0.0
-        if abs(whole - round(whole)) <= 2.0**-22 * whole and _is_rounded(round(whole), number):
+    constants = [v for v in op.attributes.values() if isinstance(v, float) and v and np.isfinite(v)]
+    candidates = [number for v in constants for number in (abs(v), 1 / abs(v))] if bits else []
+    for number in candidates:
+        scaled = float(np.frexp(number)[0]) * 2.0 ** (bits + 1) if bits else 0.0
+        if abs(scaled - round(scaled)) <= 2.0**-22 * scaled and _is_rounded(round(scaled), number):
             return [upstream]
     return []
 
 
-def _is_rounded(whole: int, number: float) -> bool:
-    """Whether a number that a 16-bit type holds is likely to have been rounded to it. Seven in
-    eight need the last three bits of the type; of the others those that people do not write."""
-    odd = whole // (whole & -whole)
-    return bool(whole % 8) or (odd >= _MIN_ROUNDED_INTEGER and bool((2 * number) % 1))
+def _is_rounded(integer: int, number: float) -> bool:
+    """Whether a number that fits a 16-bit type was probably rounded to it.
+
+    Seven of eight rounded numbers use the last three bits of the type. Of the rest, those count
+    that people do not write by hand.
+    """
+    odd_part = integer // (integer & -integer)
+    return bool(integer % 8) or (odd_part >= _MIN_ROUNDED_INTEGER and bool((2 * number) % 1))
 
 
 class Precisions:
-    """Precision by op of one run, found in one walk along the execution order."""
+    """The precision of every op of a run, computed in execution order."""
 
     def __init__(self, run: Run, other: Run) -> None:
-        """`other` is the run it is compared with: what both were given in the same type
-        carries no rounding of either."""
-        given = (Role.MODEL_INPUT, Role.PARAMETER, Role.STATE)
-        types = {(t.key, t.dtype) for t in other.tensors if t.key.role in given}
-        same = {t.key for t in run.tensors if (t.key, t.dtype) in types}
+        """`other` is the run it is compared with.
+
+        Inputs, parameters and states with the same type on both sides have no rounding error.
+        """
+        given_roles = (Role.MODEL_INPUT, Role.PARAMETER, Role.STATE)
+        other_types = {(t.key, t.dtype) for t in other.tensors if t.key.role in given_roles}
+        equal_type_keys = {t.key for t in run.tensors if (t.key, t.dtype) in other_types}
         self._own: dict[tuple[OpKey, Role], list[str]] = {}
         for tensor in run.tensors:
-            if tensor.key in same:
+            if tensor.key in equal_type_keys:
                 continue
-            own = preset_of(tensor.dtype, tensor.quantization is not None)
-            known = self._own.setdefault((tensor.key.op, tensor.key.role), [])
-            if own not in known:
-                known.append(own)
+            own_preset = preset_of(tensor.dtype, tensor.quantization is not None)
+            presets = self._own.setdefault((tensor.key.op, tensor.key.role), [])
+            if own_preset not in presets:
+                presets.append(own_preset)
         self._ops = {op.key: op for op in run.ops}
         self._through: dict[OpKey, str] = {}
         self._parameters: dict[OpKey, str] = {}
-        self._given: dict[OpKey, str] = {}
+        self._upstream: dict[OpKey, str] = {}
         for op in run.ops:
             parameters: list[str] = []
             upstream: list[str] = []
@@ -92,35 +100,37 @@ class Precisions:
             parameters += _literal_precision(op, coarsest(upstream))
             self._parameters[op.key] = coarsest(parameters)
             own_outputs = self._own.get((op.key, Role.OUTPUT), [])
-            said = op.attributes.get(JUDGED_AS)
-            if said in PRESETS:
-                own_outputs = [*own_outputs, str(said)]
-            self._given[op.key] = coarsest(upstream)
+            judged_as = op.attributes.get(JUDGED_AS)
+            if judged_as in PRESETS:
+                own_outputs = [*own_outputs, str(judged_as)]
+            self._upstream[op.key] = coarsest(upstream)
             self._through[op.key] = coarsest([*own_outputs, *upstream])
 
     def of(self, tensor: Tensor) -> str:
-        """The preset for a tensor of this run; `exact` for plain integers and bools."""
+        """The preset of a tensor; `exact` for plain integers and bools."""
         own = preset_of(tensor.dtype, tensor.quantization is not None)
         if own == "exact":
             return own
         if tensor.key.role in (Role.OUTPUT, Role.MODEL_OUTPUT):
             return coarsest([own, self._through.get(tensor.key.op, "exact")])
         if tensor.key.role is Role.INPUT:
-            return coarsest([own, self._given.get(tensor.key.op, "exact")])
+            return coarsest([own, self._upstream.get(tensor.key.op, "exact")])
         return own
 
     def local(self, key: TensorKey, dtype: str, quantized: bool) -> str:
-        """The precision of one op by itself: its output and its parameters."""
+        """The precision of one op alone: its output and its parameters."""
         own = preset_of(dtype, quantized)
         return coarsest([own, self._parameters.get(key.op, "exact")])
 
     def between(self, key: TensorKey, paired: Container[TensorKey]) -> PrecisionBetween:
-        """What lies between an op and the sync points before it: a target may cast, its
-        parameters too, where nobody compares."""
+        """The precision between an op and the sync points before it.
+
+        A target may cast values or parameters there, where nothing is compared.
+        """
         results: list[str] = []
         parameters: list[str] = []
         waiting = [key.op]
-        seen = {key.op}
+        visited = {key.op}
         while waiting:
             op = self._ops.get(waiting.pop())
             if op is None:
@@ -132,15 +142,15 @@ class Precisions:
                 if TensorKey(edge.op, edge.role, edge.index, key.part) in paired:
                     continue
                 results += self._own.get((edge.op, Role.OUTPUT), [])
-                if edge.op not in seen and len(seen) < _MAX_VISITED_OPS:
-                    seen.add(edge.op)
+                if edge.op not in visited and len(visited) < _MAX_VISITED_OPS:
+                    visited.add(edge.op)
                     waiting.append(edge.op)
         return PrecisionBetween(coarsest(results), coarsest(parameters))
 
     def through(self, op: OpKey) -> str:
-        """The coarsest precision on the way to an op, whatever the type of its own output."""
+        """The coarsest precision upstream of an op, its own output included."""
         return self._through.get(op, "exact")
 
     def parameters(self, op: OpKey) -> str:
-        """The coarsest precision among an op's parameters; `exact` if it has none."""
+        """The coarsest precision of the parameters of an op; `exact` if it has none."""
         return self._parameters.get(op, "exact")

@@ -1,4 +1,4 @@
-"""Elements that are equal on both sides and yet show nothing: what to say of them."""
+"""Warnings of a result: about its runs, its pairs, its masks, its values and its outputs."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from syncpoint.run.model import Kept, Role
 
 
 def output_warnings(rows: Sequence[Row]) -> list[str]:
-    """What a reader of a close verdict must know: NaN in model outputs of both sides, and models
-    whose every result is zero."""
+    """Warnings beside a close verdict: model outputs with NaN on both sides, or all zeros."""
     warnings = {}
     for row in rows:
         if row.output or row.target.key.role is Role.MODEL_OUTPUT:
             text = _non_finite_text(row)
             if text:
                 warnings[row.reference.label] = f"model output {row.target.label}: {text}"
-    dead = _all_zero_text(rows)
-    return [*warnings.values(), *([dead] if dead else [])]
+    all_zero = _all_zero_text(rows)
+    return [*warnings.values(), *([all_zero] if all_zero else [])]
 
 
 def _non_finite_text(row: Row) -> str:
@@ -33,7 +32,7 @@ def _non_finite_text(row: Row) -> str:
     for kind, word in (("nan", "NaN"), ("inf", "infinite")):
         number = min(numbers.get(f"{side}_{kind}") or 0 for side in ("target", "reference"))
         if kind == "inf":
-            # Minus infinity is how scores are masked.
+            # Scores are masked with minus infinity.
             number -= numbers.get("masked") or 0
         if number > 0:
             parts.append(f"{number:,} of {numbers['count']:,} elements are {word} on both sides")
@@ -49,8 +48,8 @@ def _all_zero_text(rows: Sequence[Row]) -> str:
     if not computed or not all(_is_zero(row) for row in computed):
         return ""
     return (
-        "every tensor that was compared is zero on both sides, which shows next to nothing; compare"
-        " on inputs that make the model compute something"
+        "every compared tensor is zero on both sides, so the comparison proves almost nothing;"
+        " compare on inputs that give results other than zero"
     )
 
 
@@ -60,58 +59,63 @@ def _is_zero(row: Row) -> bool:
     return bool(numbers.get("count")) and zeros == [numbers["count"]] * 2
 
 
-def values_warnings(made: list[Row]) -> list[str]:
-    """What to say where introduced error is not known for want of values."""
-    computed = [row for row in made if row.target.key.role is Role.OUTPUT and not row.unmeasured]
-    less = sum(row.basis != Kept.VALUES for row in computed)
-    if not less:
+def values_warnings(rows: list[Row]) -> list[str]:
+    """Warning that introduced error is unknown because values were not kept."""
+    computed = [row for row in rows if row.target.key.role is Role.OUTPUT and not row.unmeasured]
+    without_values = sum(row.basis != Kept.VALUES for row in computed)
+    if not without_values:
         return []
-    count = "" if less == len(computed) else f" of {less} of {len(computed)} ops"
+    count = (
+        "" if without_values == len(computed) else f" of {without_values} of {len(computed)} ops"
+    )
     return [
-        f"introduced error{count} is not known: only statistics or digests were kept; record"
-        " values to tell who is guilty from who inherited"
+        f"introduced error{count} is unknown: only statistics or digests were kept; record values"
+        " to find out which ops are guilty and which only inherit an error"
     ]
 
 
-def mask_warnings(sides: Sides, made: list[Row]) -> list[str]:
+def mask_warnings(sides: Sides, rows: list[Row]) -> list[str]:
     """How many positions the map masks."""
-    return sides.masks.summary(made) if sides.masks is not None else []
+    return sides.masks.summary(rows) if sides.masks is not None else []
 
 
 def run_warnings(sides: Sides) -> list[str]:
     """Warnings about the two runs: swapped roles, incomplete, unverified or changed by capture."""
-    said = []
-    coarse = [
-        coarsest([p.of(t) for t in run.tensors if t.key.role in JUDGED_ROLES])
-        for p, run in zip(sides.precisions, (sides.target, sides.reference), strict=True)
-    ]
-    if "exact" not in coarse and is_coarser(coarse[1], coarse[0]):
-        said.append(
-            f"the reference is {coarse[1]} and the target {coarse[0]}: are the two swapped?"
+    warnings = []
+    presets = [
+        coarsest(
+            [precisions.of(tensor) for tensor in run.tensors if tensor.key.role in JUDGED_ROLES]
         )
-    for name, run in (("target", sides.target), ("reference", sides.reference)):
+        for precisions, run in zip(sides.precisions, (sides.target, sides.reference), strict=True)
+    ]
+    if "exact" not in presets and is_coarser(presets[1], presets[0]):
+        warnings.append(
+            f"the reference is {presets[1]} and the target {presets[0]}: are the two swapped?"
+        )
+    for side, run in (("target", sides.target), ("reference", sides.reference)):
         if not run.info.complete:
-            said.append(f"the {name} run is incomplete: {run.info.missing or 'its writer died'}")
+            missing = run.info.missing or "its recording was interrupted"
+            warnings.append(f"the {side} run is incomplete: {missing}")
         if run.unverified:
-            said.append(f"the {name} run is unverified: {run.unverified}")
+            warnings.append(f"the {side} run is unverified: {run.unverified}")
         if run.info.observer is not None and not run.info.observer.equal:
-            said.append(
-                f"capturing changed the {name}: its outputs differ from an uninstrumented run"
+            warnings.append(
+                f"capturing changed the {side}: its outputs differ from an uninstrumented run"
                 f" ({run.info.observer.detail})"
             )
-    return said
+    return warnings
 
 
-def pairing_warnings(sides: Sides, made: list[Row]) -> list[str]:
-    """What to say where values could not choose among the ops that an op may stand for."""
-    ends = [(r.target, r.reference) for r in made if r.target.key.role is Role.OUTPUT]
+def pairing_warnings(sides: Sides, rows: list[Row]) -> list[str]:
+    """Warning that pairs of fused ops could not be checked by values."""
+    ends = [(r.target, r.reference) for r in rows if r.target.key.role is Role.OUTPUT]
     if all((t.key.op, t.type) == (r.key.op, r.type) for t, r in ends):
         return []
-    for name, run in (("target", sides.target), ("reference", sides.reference)):
-        kept = {t.kept for t in run.tensors if t.key.role is Role.OUTPUT}
-        if kept and Kept.VALUES not in kept:
+    for side, run in (("target", sides.target), ("reference", sides.reference)):
+        kept_forms = {t.kept for t in run.tensors if t.key.role is Role.OUTPUT}
+        if kept_forms and Kept.VALUES not in kept_forms:
             return [
-                f"no values of the {name} were kept: pairs rest on names, origins and structure"
-                " alone, and a fused op may be held against the wrong op of those it stands for"
+                f"no values of the {side} were kept: pairs rest on names, origins and structure"
+                " alone, and a fused op may be compared with the wrong one of its original ops"
             ]
     return []

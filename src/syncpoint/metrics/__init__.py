@@ -20,7 +20,7 @@ from syncpoint.metrics.on_demand import (
 from syncpoint.metrics.pair import FileRegion, Operand, Pair, operand
 from syncpoint.metrics.row_major import dense
 
-# Here, so that a wrong wish is known before anything is captured or measured.
+# At import, so that a wrong SYNCPOINT_ISA fails before anything is captured or measured.
 check_isa()
 
 __all__ = [

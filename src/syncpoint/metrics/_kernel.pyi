@@ -1,5 +1,5 @@
-"""Types of the native kernel; what the numbers mean is said in `native/pair.hpp`,
-`native/on_demand.hpp` and `native/compat.hpp`."""
+"""Types of the native kernel; `native/pair.hpp`, `native/on_demand.hpp` and `native/compat.hpp`
+explain the numbers."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -45,19 +45,19 @@ def measure(
     robust_above: float,
     bulk_below: float,
 ) -> list[tuple[Any, ...] | str]:
-    """The fields of a Measurement for each pair, or why its file could not be read."""
+    """For each pair the fields of a Measurement, or why its file could not be read."""
 
 def describe(operand: Operand) -> tuple[Any, ...] | str:
-    """The fields of Statistics, None where there is no finite element; or as above."""
+    """The fields of Statistics, or why the file could not be read; None without finite elements."""
 
 def isa() -> str:
     """The instruction set in use: "avx2" or "baseline"."""
 
 def dense(source: np.ndarray, to: np.ndarray) -> None:
-    """Copies into an array of the same shape and size of element that is row-major without gaps."""
+    """Copy into a row-major array of the same shape and element size."""
 
 def read_all(stretches: Sequence[tuple[int, int]]) -> int:
-    """Reads memory, given as addresses and sizes, and nothing else: the benchmark's yardstick."""
+    """Read memory at these addresses and sizes; the baseline of the benchmarks."""
 
 class WorstSlice:
     @property

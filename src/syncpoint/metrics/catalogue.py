@@ -1,6 +1,6 @@
-"""Every metric: its id, its name for people, its unit, and what it tells in plain words.
+"""Every metric: its id, title, unit and explanation.
 
-The ids are those of the command line, of the result table and of every report. `t` is the target,
+The command line, the result table and every report use the same ids. `t` is the target,
 `r` the reference, `d = t - r`; sums run over the *compared* elements: finite on both sides, not
 masked, not mismatched.
 """
@@ -24,9 +24,9 @@ class Metric:
     unit: str
     """"" for plain numbers; "share" is a number from 0 to 1."""
     better: Better | None
-    """In which direction the target is nearer to the reference; None where it says nothing."""
+    """The direction in which the target is closer to the reference; None if there is none."""
     tier: Literal["base", "default", "on demand"]
-    """`on demand` ones are in no measurement; `metrics.on_demand` computes them."""
+    """`on demand` metrics are not part of a measurement; `metrics.on_demand` computes them."""
     explanation: str
 
 
@@ -38,7 +38,7 @@ def _counts() -> Iterator[Metric]:
             id=id, title=title, unit=unit, better=better, tier="base", explanation=explanation
         )
 
-    yield count("count", "Elements", "How many elements each side has.")
+    yield count("count", "Elements", "Number of elements of each side.")
     yield count(
         "compared",
         "Compared",
@@ -48,7 +48,7 @@ def _counts() -> Iterator[Metric]:
         "masked",
         "Masked",
         "Attention-mask positions: at or below half the lowest finite value of their type, or "
-        "-inf, on both sides. They are left out of sums, peak and overflow.",
+        "-inf, on both sides. They are excluded from sums, peak and overflow.",
     )
     yield count(
         "mismatched",
@@ -74,46 +74,48 @@ def _errors() -> Iterator[Metric]:
         "PSNR",
         "dB",
         "higher",
-        "Peak signal-to-noise ratio, 10 log10(max|r|² / mean d²). 20 dB more is an error ten times "
-        "smaller against the greatest reference value.",
+        "Peak signal-to-noise ratio, 10 log10(max|r|² / mean d²). 20 dB more means an error ten "
+        "times smaller relative to the maximum of |r|.",
     )
     yield error(
         "sqnr",
         "SQNR",
         "dB",
         "higher",
-        "Signal-to-noise ratio, 10 log10(Σr² / Σd²): the error against the whole signal, not its "
-        "peak.",
+        "Signal-to-noise ratio, 10 log10(Σr² / Σd²): the error relative to the whole signal, not "
+        "to its peak.",
     )
     yield error("mae", "Mean absolute error", "", "lower", "Mean of |d|.")
     yield error("mse", "Mean squared error", "", "lower", "Mean of d².")
-    yield error("rmse", "Root mean squared error", "", "lower", "Root of the mean of d².")
-    yield error("max_abs", "Greatest absolute error", "", "lower", "Greatest |d|.")
+    yield error("rmse", "Root mean squared error", "", "lower", "Square root of the mean of d².")
+    yield error("max_abs", "Max absolute error", "", "lower", "Maximum of |d|.")
     yield error(
         "max_abs_index",
-        "Where it is",
+        "Index of max absolute error",
         "index",
         None,
-        "Row-major index of the greatest |d|; the lowest of several.",
+        "Row-major index of the maximum of |d|; the lowest if there are several.",
     )
-    yield error("rel_l2", "Relative L2 error", "", "lower", "‖d‖ / ‖r‖; n/a when r is all zero.")
-    yield error("euclid", "Euclidean distance", "", "lower", "‖d‖, the root of the sum of d².")
+    yield error("rel_l2", "Relative L2 error", "", "lower", "‖d‖ / ‖r‖; n/a if r is all zeros.")
+    yield error(
+        "euclid", "Euclidean distance", "", "lower", "‖d‖, the square root of the sum of d²."
+    )
     yield error(
         "cosine",
         "Cosine similarity",
         "",
         "one",
-        "Whether both point the same way. Blind to scale: read it with the norm ratio. n/a for "
-        "one element and when a norm is 0.",
+        "Whether both sides have the same direction. It ignores scale: read it with the norm "
+        "ratio. n/a for one element and if a norm is 0.",
     )
     yield error(
         "norm_ratio",
         "Norm ratio",
         "",
         "one",
-        "‖t‖ / ‖r‖: the scale that cosine similarity does not see.",
+        "‖t‖ / ‖r‖: the scale that cosine similarity ignores.",
     )
-    yield error("peak", "Peak", "", None, "Greatest |r| of the compared elements.")
+    yield error("peak", "Peak", "", None, "Maximum of |r| over the compared elements.")
 
 
 def _side(side: str) -> Iterator[Metric]:
@@ -131,16 +133,18 @@ def _side(side: str) -> Iterator[Metric]:
 
     compared = f"of the {side}'s compared elements; of the modulus if complex"
     yield of("mean", "mean", f"Mean {compared}.")
-    yield of("std", "deviation", f"Standard deviation (population) {compared}.")
-    yield of("min", "least", f"Least value {compared}.")
-    yield of("max", "greatest", f"Greatest value {compared}.")
-    yield of("l2", "norm", f"L2 norm of the {side}'s compared elements.")
+    yield of("std", "standard deviation", f"Standard deviation (population) {compared}.")
+    yield of("min", "minimum", f"Minimum {compared}.")
+    yield of("max", "maximum", f"Maximum {compared}.")
+    yield of("l2", "L2 norm", f"L2 norm of the {side}'s compared elements.")
     yield of("nan", "NaN", f"NaN elements of the {side}.", "elements")
-    yield of("inf", "infinite", f"Infinite elements of the {side}, masked ones too.", "elements")
+    yield of(
+        "inf", "infinite", f"Infinite elements of the {side}, including masked ones.", "elements"
+    )
     yield of(
         "overflow",
         "overflowing",
-        f"Elements of the {side} at or beyond the greatest finite value of the target's type; n/a "
+        f"Elements of the {side} at or beyond the maximum finite value of the target's type; n/a "
         "unless that is a plain float.",
         "elements",
     )
@@ -154,9 +158,7 @@ def _relative() -> Iterator[Metric]:
         )
 
     where = "over elements whose reference is not 0"
-    yield relative(
-        "max_rel", "Greatest relative error", "", "lower", f"Greatest |d| / |r| {where}."
-    )
+    yield relative("max_rel", "Max relative error", "", "lower", f"Maximum of |d| / |r| {where}.")
     yield relative("mean_rel", "Mean relative error", "", "lower", f"Mean of |d| / |r| {where}.")
     yield relative(
         "acc_rel", "Accumulated relative error", "", "lower", f"Sum of |t / r - 1| {where}."
@@ -166,22 +168,22 @@ def _relative() -> Iterator[Metric]:
         "Relative errors",
         "elements",
         None,
-        "Compared elements whose reference is not 0, so that a relative error exists.",
+        "Compared elements whose reference is not 0, for which a relative error is defined.",
     )
     yield relative(
         "rel_undefined",
         "Undefined relative errors",
         "elements",
         "lower",
-        "Compared elements whose reference is 0 while the target is not.",
+        "Compared elements whose reference is 0 and whose target is not.",
     )
     yield relative(
         "mean_rel_robust",
         "Robust mean relative error",
         "",
         "lower",
-        "Mean of |d| / max(|r|, 1/1000 of the rms of r): near-zero references do not dominate it. "
-        "N/a where mean_rel is so small that it could change no verdict.",
+        "Mean of |d| / max(|r|, 1/1000 of the RMS of r), which references near zero do not "
+        "dominate. N/a where mean_rel is so small that it cannot change a verdict.",
     )
     share = f"Mismatched elements count as failures; {where}."
     yield relative(
@@ -204,19 +206,19 @@ def _relative() -> Iterator[Metric]:
         "share",
         "higher",
         "Share of compared and mismatched elements with |d| ≤ atol + rtol·|r|; the tolerances of "
-        "torch.testing for the coarser type unless others are given.",
+        "torch.testing for the coarser type by default.",
     )
 
 
 def _steps() -> Iterator[Metric]:
     yield Metric(
         id="max_ulp",
-        title="Greatest distance in ulp",
+        title="Max error in ULP",
         unit="ulp",
         better="lower",
         tier="default",
-        explanation="How many representable numbers of the coarser type lie between the two, "
-        "at worst; for integers their distance. n/a for booleans and quantized tensors.",
+        explanation="Maximum error in units in the last place of the coarser type; for integers "
+        "the difference. n/a for booleans and quantized tensors.",
     )
     yield Metric(
         id="lsb",
@@ -224,7 +226,7 @@ def _steps() -> Iterator[Metric]:
         unit="steps",
         better="lower",
         tier="default",
-        explanation="Rms of d / quantization step; rounding alone gives 0.289. n/a unless a side "
+        explanation="RMS of d / quantization step; rounding alone gives 0.289. n/a unless a side "
         "is quantized to evenly spaced integers.",
     )
     yield Metric(
@@ -233,8 +235,8 @@ def _steps() -> Iterator[Metric]:
         unit="elements",
         better=None,
         tier="default",
-        explanation="Elements whose |r| is at least `outliers_from`; n/a where there are some that "
-        "do not dominate the sums, or that hide nothing.",
+        explanation="Elements whose |r| is at least `outliers_from`; n/a if they do not dominate "
+        "the sums or hide nothing.",
     )
     yield Metric(
         id="outliers_from",
@@ -242,34 +244,36 @@ def _steps() -> Iterator[Metric]:
         unit="",
         better=None,
         tier="default",
-        explanation="The |r| from which an element is an outlier, 32 times what is typical: "
+        explanation="The |r| from which an element is an outlier, 32 times the typical |r|: "
         "2^(m + 5), where m is the mean of floor(log2 |r|) over r that is not 0, rounded.",
     )
-    bulk = "over the elements that are no outliers; n/a unless a few outliers, at most one element "
-    bulk += "in 32, hide them from the other metrics."
+    bulk = (
+        "over the elements that are not outliers; n/a unless a few outliers, at most one element "
+    )
+    bulk += "of 32, hide them from the other metrics."
     yield Metric(
         id="bulk_sqnr",
         title="SQNR of the bulk",
         unit="dB",
         better="higher",
         tier="default",
-        explanation=f"Sqnr {bulk}",
+        explanation=f"SQNR {bulk}",
     )
     yield Metric(
         id="bulk_rmse",
-        title="Rms error of the bulk",
+        title="RMSE of the bulk",
         unit="",
         better="lower",
         tier="default",
-        explanation=f"Rmse {bulk}",
+        explanation=f"RMSE {bulk}",
     )
     yield Metric(
         id="bulk_max_abs",
-        title="Greatest error of the bulk",
+        title="Max absolute error of the bulk",
         unit="",
         better="lower",
         tier="default",
-        explanation=f"Greatest |d| {bulk}",
+        explanation=f"Maximum of |d| {bulk}",
     )
     yield Metric(
         id="error_histogram",
@@ -277,67 +281,69 @@ def _steps() -> Iterator[Metric]:
         unit="",
         better=None,
         tier="default",
-        explanation="How many differences have each floor(log2 |d|); exact elements are left out.",
+        explanation="Number of elements by floor(log2 |d|), without equal elements.",
     )
 
 
 def _on_demand() -> Iterator[Metric]:
-    def asked(id: str, title: str, unit: str, better: Better | None, explanation: str) -> Metric:
+    def on_demand(
+        id: str, title: str, unit: str, better: Better | None, explanation: str
+    ) -> Metric:
         return Metric(
             id=id, title=title, unit=unit, better=better, tier="on demand", explanation=explanation
         )
 
-    yield asked(
+    yield on_demand(
         "worst_slice",
         "Worst slice",
         "",
         "lower",
         "Relative L2 error of the worst slice along the channel and token axes (axis 1 and the "
-        "last): one ruined channel is not seen in the whole. The norm of r counts as at least a "
-        "tenth of the rms over the slices. Also measured for pairs that are not close.",
+        "last): one wrong channel is invisible in the whole tensor. The norm of r counts as at "
+        "least a tenth of its RMS over the slices. Also measured for pairs that are not close.",
     )
-    yield asked(
-        "worst_slice_axis", "Axis of the worst slice", "index", None, "The axis that it lies on."
+    yield on_demand(
+        "worst_slice_axis", "Axis of the worst slice", "index", None, "The axis of the worst slice."
     )
-    yield asked(
+    yield on_demand(
         "worst_slice_index",
-        "Where the worst slice is",
+        "Index of the worst slice",
         "index",
         None,
-        "Its index on that axis; the lowest of several.",
+        "Index on that axis; the lowest if there are several.",
     )
-    yield asked(
+    yield on_demand(
         "value_histograms",
         "Value histograms",
         "",
         None,
-        "How often each value occurs on each side, over common bins.",
+        "Number of elements by value on each side, over common bins.",
     )
-    yield asked(
+    yield on_demand(
         "top1",
         "Top-1 agreement",
         "share",
         "higher",
-        "Share of rows whose greatest score is in the same place, judged by the reference's scores "
-        "so that a tie agrees.",
+        "Share of rows whose maximum score has the same index, judged by the reference's scores so "
+        "that ties agree.",
     )
-    yield asked(
+    yield on_demand(
         "topk",
         "Top-k agreement",
         "share",
         "higher",
-        "Share of the k greatest scores of a row that are in the same places, judged by the "
-        "reference's scores so that a tie agrees, averaged over the rows; of equal scores the "
-        "target chooses the lower index.",
+        "Share of the k highest scores of a row that have the same indices, judged by the "
+        "reference's scores so that ties agree, averaged over the rows. Of equal scores the target "
+        "chooses the lower index.",
     )
-    yield asked(
+    yield on_demand(
         "kl",
         "KL divergence",
         "nats",
         "lower",
         "KL(softmax r ‖ softmax t) of logits along the last axis, averaged over the rows.",
     )
-    yield asked(
+    yield on_demand(
         "kl_minmax",
         "KL divergence, min-max form",
         "nats",
@@ -362,7 +368,7 @@ CATALOGUE: Mapping[str, Metric] = MappingProxyType(
         for metric in group
     }
 )
-"""All metrics by id, in the order in which they are shown."""
+"""All metrics by id, in the order in which reports show them."""
 
 METRIC_IDS = tuple(metric.id for metric in CATALOGUE.values() if metric.tier != "on demand")
-"""Those that every measurement has."""
+"""Ids of the metrics of every measurement."""

@@ -16,11 +16,11 @@ _TOLERANCES = {
     "f16": (1e-3, 1e-5),
     "bf16": (1.6e-2, 1e-5),
 }
-"""Relative and absolute, as torch.testing has them; every other type must be exact."""
+"""Relative and absolute tolerances of torch.testing; other types must be exact."""
 
 
 _MASK_DTYPES = frozenset(_TOLERANCES)
-"""Types in which attention masks are written as numbers near the lowest one."""
+"""Types in which attention masks are numbers near the minimum of the type."""
 
 
 _COMPONENT_DTYPES = {"c64": "f32", "c128": "f64"}
@@ -28,31 +28,31 @@ _COMPONENT_DTYPES = {"c64": "f32", "c128": "f64"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What the types of a pair imply for its measurement."""
+    """Settings of a measurement that follow from the types of the pair."""
 
     rtol: float
-    """What torch.testing allows for the coarser type."""
+    """Tolerance of torch.testing for the coarser type."""
     atol: float
     target_mask: float
-    """At or below this a value is a mask position; -inf always is one."""
+    """Values at or below it are masked positions; -inf always is."""
     reference_mask: float
     overflow_limit: float | None
-    """The greatest finite value of the target's type; None where overflow has no meaning."""
+    """Maximum finite value of the target's type; None where overflow has no meaning."""
     ulp_unit: str
-    """How units in the last place are counted: "integer", "ordered", "fraction" or "none"."""
+    """How ULPs are counted: "integer", "ordered", "fraction" or "none"."""
     ulp_type: DType
-    """The coarser type, whose units they are."""
+    """The coarser type, whose ULPs are counted."""
     step_of: str
-    """Whose quantization step `lsb` is counted in: "target", "reference" or "none"."""
+    """The side whose quantization step is the unit of `lsb`: "target", "reference" or "none"."""
 
 
 def rules_of(pair: Pair) -> Rules:
-    """The rules for a pair; which values it has does not matter."""
+    """The rules of a pair, from its types alone."""
     return _rules(_traits(pair.target), _traits(pair.reference))
 
 
 class _Traits(NamedTuple):
-    """As much of an operand as its rules depend on."""
+    """The facts of an operand that its rules depend on."""
 
     dtype: str
     quantized: bool
@@ -61,7 +61,7 @@ class _Traits(NamedTuple):
 
     @property
     def arithmetic(self) -> DType:
-        """The type its real numbers have: that of a component if complex, f32 if quantized."""
+        """The type of its real numbers: the component type if complex, f32 if quantized."""
         return DTYPES["f32" if self.quantized else _COMPONENT_DTYPES.get(self.dtype, self.dtype)]
 
     @property
@@ -72,12 +72,12 @@ class _Traits(NamedTuple):
     def mask(self) -> float:
         if self.mask_below is not None:
             return self.mask_below
-        masking = self.dtype in _MASK_DTYPES and not self.quantized
-        return -DTYPES[self.dtype].max / 2 if masking else -inf
+        has_mask_values = self.dtype in _MASK_DTYPES and not self.quantized
+        return -DTYPES[self.dtype].max / 2 if has_mask_values else -inf
 
     @property
     def has_steps(self) -> bool:
-        """Whether it stands for evenly spaced numbers."""
+        """Whether its numbers are evenly spaced."""
         return self.quantized and not self.table and self.kind is Kind.INT
 
 
@@ -110,7 +110,7 @@ def _rules(target: _Traits, reference: _Traits) -> Rules:
 
 
 def _coarser_dtype(target: DType, reference: DType) -> DType:
-    """The float with fewer fraction bits; against an integer, the float; else the target's."""
+    """The float type with fewer mantissa bits; the target's if neither is a float."""
     floats = [dtype for dtype in (target, reference) if dtype.kind is Kind.FLOAT]
     return min(floats, key=lambda dtype: dtype.mantissa, default=target)
 

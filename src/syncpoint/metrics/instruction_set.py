@@ -1,4 +1,4 @@
-"""The instruction set that the kernel works with: the best there is, or what a user asks for."""
+"""The instruction set of the kernel: the best of the processor, or that of SYNCPOINT_ISA."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ KNOWN_ISAS = ("avx2", "baseline")
 
 
 def check_isa() -> None:
-    """An InputError if the kernel does not do what the variable asks for."""
-    asked = os.environ.get(VARIABLE)
-    if not asked or _kernel.isa() == asked:
+    """Raise InputError if the kernel does not use the instruction set of SYNCPOINT_ISA."""
+    requested = os.environ.get(VARIABLE)
+    if not requested or _kernel.isa() == requested:
         return
-    if asked in KNOWN_ISAS:
+    if requested in KNOWN_ISAS:
         raise InputError(
-            f"a processor that can do what {VARIABLE}={asked} asks for",
-            f"one that can do {_kernel.isa()}",
-            f"unset {VARIABLE}",
+            f"{VARIABLE}={requested} is set, but this processor supports only {_kernel.isa()}",
+            cure=f"unset {VARIABLE}",
         )
-    raise InputError(f"{VARIABLE} to be {' or '.join(KNOWN_ISAS)}, or unset", repr(asked))
+    raise InputError(
+        f"{VARIABLE} must be {' or '.join(KNOWN_ISAS)}, not {requested!r}",
+        cure=f"change or unset {VARIABLE}",
+    )

@@ -15,69 +15,80 @@ MAX_PROBABILITY = 1.0 + 1e-6
 
 
 def judge(numbers: Numbers, limits: Limits) -> tuple[Verdict, Reason]:
-    """The verdict on total error, and why it is not close or why there is none.
+    """The verdict on the total error, and its reason.
 
-    The worst of psnr, sqnr, the greatest difference, the same of the bulk where outliers hide it,
+    It is the worst verdict by psnr, sqnr, max_abs, the metrics of the bulk where outliers hide it,
     and values that are non-finite or masked on one side only.
     """
     if numbers["mismatched"]:
-        mismatched = f"{numbers['mismatched']} non-finite or masked on one side only"
+        mismatched = (
+            f"{_count_elements(numbers['mismatched'])} non-finite or masked on one side only"
+        )
         return Verdict.LARGE, Reason(detail=mismatched)
-    nothing_left = empty_values_code(numbers)
-    if nothing_left is not None:
-        return Verdict.NONE, Reason(nothing_left)
+    empty_code = empty_values_code(numbers)
+    if empty_code is not None:
+        return Verdict.NONE, Reason(empty_code)
     if limits.exact:
         unequal = numbers["count"] - numbers["equal"]
         if unequal:
-            return Verdict.LARGE, Reason(detail=f"{unequal} unequal")
+            return Verdict.LARGE, Reason(detail=f"{_count_elements(unequal)} unequal")
         return Verdict.CLOSE, Reason()
     worst = max(_metric_level(numbers[m], getattr(limits, m)) for m in ("psnr", "sqnr"))
     reasons = []
     bounds = [metric_bound("max_abs", numbers, limits, level) or 0.0 for level in (0, 1)]
-    lone = sum((numbers["max_abs"] or 0.0) > b for b in bounds)
-    if lone > worst:
-        # One wild element among a million is lost in every mean.
-        worst = lone
-        reasons.append(f"max_abs {numbers['max_abs']:.3g} above {bounds[lone - 1]:.3g}")
-    hidden = bulk_level(numbers, limits)
-    if hidden > worst:
-        worst = hidden
-        reasons.append(_bulk_reason(numbers, limits, hidden))
+    max_abs_level = sum((numbers["max_abs"] or 0.0) > b for b in bounds)
+    if max_abs_level > worst:
+        # One wrong element of a million is invisible in every mean.
+        worst = max_abs_level
+        reasons.append(f"max_abs {numbers['max_abs']:.3g} above {bounds[max_abs_level - 1]:.3g}")
+    level_of_bulk = bulk_level(numbers, limits)
+    if level_of_bulk > worst:
+        worst = level_of_bulk
+        reasons.append(_bulk_reason(numbers, limits, level_of_bulk))
     if worst == 0:
         return Verdict.CLOSE, Reason()
     for metric in ("psnr", "sqnr"):
-        least = getattr(limits, metric)
-        level = _metric_level(numbers[metric], least)
+        metric_limits = getattr(limits, metric)
+        level = _metric_level(numbers[metric], metric_limits)
         if level:
-            reasons.append(f"{metric} {numbers[metric]:.1f} dB below {least[level - 1]:g}")
+            reasons.append(f"{metric} {numbers[metric]:.1f} dB below {metric_limits[level - 1]:g}")
     verdict = Verdict.MODERATE if worst == 1 else Verdict.LARGE
     return verdict, Reason(detail=", ".join(reasons))
 
 
+def _count_elements(count: int) -> str:
+    return f"{count:,} element{'' if count == 1 else 's'}"
+
+
 def bulk_reason(numbers: Numbers, limits: Limits) -> str:
-    """In words what outliers hide; "" where the rest is close too."""
+    """The error that outliers hide, in words; "" if the bulk is close."""
     level = 0 if limits.exact else bulk_level(numbers, limits)
     return _bulk_reason(numbers, limits, level) if level else ""
 
 
 def bulk_level(numbers: Numbers, limits: Limits) -> int:
-    """0 close, 1 moderate, 2 large, by the elements that outliers hide from every other metric.
+    """The level by the bulk, the elements that are no outliers: 0 close, 1 moderate, 2 large.
 
-    Close where the bulk was not measured: there are no outliers, too many of them, or they hide
-    nothing; and in tables that are older than the metric.
+    Close if the bulk was not measured: there are no outliers, too many, or they hide nothing, or
+    the table is older than the metric.
     """
     if not _has_hidden_bulk(numbers):
         return 0
-    sqnr = [metric_bound("bulk_sqnr", numbers, limits, level) or 0.0 for level in (0, 1)]
-    lone = [metric_bound("bulk_max_abs", numbers, limits, level) or 0.0 for level in (0, 1)]
-    greatest: float = numbers.get("bulk_max_abs") or 0.0
-    by_sqnr = _metric_level(numbers["bulk_sqnr"], (sqnr[0], sqnr[1]))
-    return max(by_sqnr, sum(greatest > most for most in lone))
+    sqnr_bounds = [metric_bound("bulk_sqnr", numbers, limits, level) or 0.0 for level in (0, 1)]
+    max_abs_bounds = [
+        metric_bound("bulk_max_abs", numbers, limits, level) or 0.0 for level in (0, 1)
+    ]
+    max_abs: float = numbers.get("bulk_max_abs") or 0.0
+    by_sqnr = _metric_level(numbers["bulk_sqnr"], (sqnr_bounds[0], sqnr_bounds[1]))
+    return max(by_sqnr, sum(max_abs > max_abs_bound for max_abs_bound in max_abs_bounds))
 
 
 def _has_hidden_bulk(numbers: Numbers) -> bool:
-    """Whether the bulk counts on its own. Of probabilities it does not: they weigh other values,
-    so that what is small among them has little effect however far it is off."""
+    """Whether the bulk is judged separately.
+
+    Not for probabilities: they weight other values, so that an error of small ones has little
+    effect.
+    """
     if numbers.get("bulk_sqnr") is None:
         return False
     peak = numbers["peak"] or 0.0
@@ -85,27 +96,31 @@ def _has_hidden_bulk(numbers: Numbers) -> bool:
 
 
 def _bulk_reason(numbers: Numbers, limits: Limits, level: int) -> str:
-    """What is off and what hides it."""
+    """The error of the bulk, and the outliers that hide it."""
     outliers = numbers["outliers"]
     share = 1 - outliers / numbers["compared"]
     hidden_by = f"{outliers:,} outlier{'s' if outliers > 1 else ''} of up to {numbers['peak']:.2g}"
-    least = metric_bound("bulk_sqnr", numbers, limits, level - 1) or 0.0
-    if numbers["bulk_sqnr"] < least:
-        off = 10.0 ** (-numbers["bulk_sqnr"] / 20)
-        said = f"bulk_sqnr {numbers['bulk_sqnr']:.1f} dB below {least:g}: {_percent(share)} of the"
-        return f"{said} elements are {100 * off:.2g} % off, hidden by {hidden_by}"
-    most = metric_bound("bulk_max_abs", numbers, limits, level - 1) or 0.0
-    return f"bulk_max_abs {numbers['bulk_max_abs']:.3g} above {most:.3g}, hidden by {hidden_by}"
+    min_sqnr = metric_bound("bulk_sqnr", numbers, limits, level - 1) or 0.0
+    if numbers["bulk_sqnr"] < min_sqnr:
+        relative_error = 10.0 ** (-numbers["bulk_sqnr"] / 20)
+        limit = f"bulk_sqnr {numbers['bulk_sqnr']:.1f} dB below {min_sqnr:g}"
+        bulk = f"{_percent(share)} of the elements"
+        error = f"{bulk} have a relative error of {100 * relative_error:.2g} %"
+        return f"{limit}: {error}, hidden by {hidden_by}"
+    max_error = metric_bound("bulk_max_abs", numbers, limits, level - 1) or 0.0
+    return (
+        f"bulk_max_abs {numbers['bulk_max_abs']:.3g} above {max_error:.3g}, hidden by {hidden_by}"
+    )
 
 
 def _percent(share: float) -> str:
-    """Two or three digits, rounded down, so that a part is never called the whole."""
+    """A percentage, rounded down so that it never shows 100 % for a part."""
     digits = 10 if share < 0.999 else 1000
     return f"{int(share * 100 * digits) / digits:g} %"
 
 
 def judge_introduced(ratio: float | None, limits: Limits) -> Verdict:
-    """The verdict on introduced error, given as a multiple of the expected error."""
+    """The verdict on introduced error, as a multiple of the expected error."""
     if ratio is None:
         return Verdict.NONE
     close, large = limits.introduced
@@ -115,26 +130,30 @@ def judge_introduced(ratio: float | None, limits: Limits) -> Verdict:
 
 
 HIGHER_IS_BETTER = ("psnr", "sqnr", "bulk_sqnr", "cosine")
-"""Metrics with a limit that are better when they are greater."""
+"""Metrics with a limit for which higher is better."""
 
 
 def _metric_level(value: float | None, bounds: tuple[float, float]) -> int:
-    """0 close, 1 moderate, 2 large, of a metric that is better when higher. What cannot be
-    computed is no pass."""
+    """The level of a metric for which higher is better: 0 close, 1 moderate, 2 large.
+
+    A metric that cannot be computed is large.
+    """
     if value is None or value != value:
         return 2
     return 0 if value >= bounds[0] else 1 if value >= bounds[1] else 2
 
 
 def judge_metric(metric: str, numbers: Numbers, limits: Limits) -> Verdict:
-    """The colour of one metric on its own, for people who chose to look through it; none is better
-    than the bulk where outliers hide that."""
+    """The verdict by one metric alone, for users who choose that metric.
+
+    It is never better than the verdict by the bulk where outliers hide it.
+    """
     overall, _ = judge(numbers, limits)
     if overall is Verdict.NONE or limits.exact or numbers["mismatched"]:
         return overall
     value = numbers[metric]
-    # mean_rel itself is infinite or huge near zeros; its robust twin has a floor under |r|. The
-    # twin is not measured where mean_rel, which then bounds it, is small.
+    # mean_rel is huge near zeros; mean_rel_robust has a floor under |r|. It is not measured where
+    # mean_rel, its upper bound, is small.
     if metric == "mean_rel" and numbers["mean_rel_robust"] is not None:
         value = numbers["mean_rel_robust"]
     close, moderate = (metric_bound(metric, numbers, limits, level) for level in (0, 1))
@@ -143,28 +162,28 @@ def judge_metric(metric: str, numbers: Numbers, limits: Limits) -> Verdict:
     if value is None or (metric.startswith("bulk_") and not _has_hidden_bulk(numbers)):
         return Verdict.NONE
     if metric in HIGHER_IS_BETTER:
-        own = 0 if value >= close else 1 if value >= moderate else 2
+        level = 0 if value >= close else 1 if value >= moderate else 2
     else:
-        own = 0 if value <= close else 1 if value <= moderate else 2
-    return (Verdict.CLOSE, Verdict.MODERATE, Verdict.LARGE)[max(own, bulk_level(numbers, limits))]
+        level = 0 if value <= close else 1 if value <= moderate else 2
+    return (Verdict.CLOSE, Verdict.MODERATE, Verdict.LARGE)[max(level, bulk_level(numbers, limits))]
 
 
 SAME_BYTES = "same bytes"
 
 
-_STATISTICS_AGREE = "statistics agree; that hardly proves equality"
+_STATISTICS_AGREE = "statistics agree, which does not prove equality"
 
 
 def judge_statistics(numbers: Numbers, limits: Limits) -> tuple[Verdict, Reason]:
-    """Large or moderate where that is proven; close only says that nothing was seen."""
-    nothing_left = empty_statistics_code(numbers)
-    if nothing_left is not None:
-        return Verdict.NONE, Reason(nothing_left)
+    """Large or moderate where statistics prove it; close means that no difference is visible."""
+    empty_code = empty_statistics_code(numbers)
+    if empty_code is not None:
+        return Verdict.NONE, Reason(empty_code)
     if numbers.get("same_bytes"):
         return Verdict.CLOSE, Reason(detail=SAME_BYTES)
     if numbers["mismatched"]:
-        more = f"{numbers['mismatched']} more or fewer non-finite values"
-        return Verdict.LARGE, Reason(detail=more)
+        mismatch = f"the counts of non-finite values differ by {numbers['mismatched']}"
+        return Verdict.LARGE, Reason(detail=mismatch)
     if numbers["psnr_bound"] is None:
         return Verdict.NONE, Reason(ReasonCode.EMPTY)
     verdict, detail = (_judge_equality if limits.exact else _judge_bounds)(numbers, limits)
@@ -172,12 +191,12 @@ def judge_statistics(numbers: Numbers, limits: Limits) -> tuple[Verdict, Reason]
 
 
 def _max_end_difference(numbers: Numbers) -> float:
-    """How far the greatest elements of the two, or the least, are apart."""
+    """The difference of the two maxima or of the two minima, whichever is larger."""
     return max((numbers.get(name) or 0.0) for name in ("max_diff", "min_diff"))
 
 
 def _judge_equality(numbers: Numbers, limits: Limits) -> tuple[Verdict, str]:
-    """Integers with the same statistics are no more than that, unless their bytes are known."""
+    """The verdict on integers, which must be equal."""
     if numbers["psnr_bound"] < inf or _max_end_difference(numbers):
         return Verdict.LARGE, "unequal"
     if numbers.get("same_bytes") is False:
@@ -186,7 +205,7 @@ def _judge_equality(numbers: Numbers, limits: Limits) -> tuple[Verdict, str]:
 
 
 def _judge_bounds(numbers: Numbers, limits: Limits) -> tuple[Verdict, str]:
-    """The worst that the bounds of psnr, sqnr and the greatest difference prove."""
+    """The worst verdict that the bounds of psnr, sqnr and max_abs prove."""
     worst, detail = Verdict.CLOSE, _unproven_text(numbers)
     for metric in ("psnr", "sqnr"):
         bound = numbers[f"{metric}_bound"]
@@ -196,51 +215,55 @@ def _judge_bounds(numbers: Numbers, limits: Limits) -> tuple[Verdict, str]:
             if verdict.severity > worst.severity:
                 worst, detail = verdict, f"{metric} is at most {bound:.1f} dB"
     if numbers.get("peak") is not None:
-        # The elements at the ends are at least that far apart, however many others there are.
-        apart = _max_end_difference(numbers)
+        # The maximum absolute error is at least the difference of the maxima or minima.
+        difference = _max_end_difference(numbers)
         bounds = [limit("max_abs", numbers, limits, level) or 0.0 for level in (0, 1)]
-        level = sum(apart > allowed for allowed in bounds)
+        level = sum(difference > allowed for allowed in bounds)
         if level > worst.severity:
             worst = Verdict.MODERATE if level == 1 else Verdict.LARGE
-            detail = f"max_abs is at least {apart:.3g}, above {bounds[level - 1]:.3g}"
+            detail = f"max_abs is at least {difference:.3g}, above {bounds[level - 1]:.3g}"
     return worst, detail
 
 
 def _unproven_text(numbers: Numbers) -> str:
-    """What may still be wrong where statistics agree."""
-    said = _STATISTICS_AGREE
+    """The caveat of equal statistics: what may still differ."""
+    caveat = _STATISTICS_AGREE
     if numbers.get("same_bytes") is False:
-        said = "statistics agree and bytes differ; that hardly proves equality"
+        caveat = "statistics agree but bytes differ, which does not prove equality"
         if _have_equal_statistics(numbers):
-            said = "the same statistics of other bytes: elements may have changed places"
-    for kind, name, lost in (("nan", "NaN", "places"), ("inf", "infinite", "places and signs")):
+            caveat = "equal statistics of different bytes: elements may be reordered"
+    for kind, name, unknown_facts in (
+        ("nan", "NaN", "positions"),
+        ("inf", "infinite", "positions and signs"),
+    ):
         count = numbers.get(f"reference_{kind}") or 0
         if count > 0:
-            said += f"; {count} {name} on both sides, their {lost} are not kept"
-    return said
+            caveat += f"; {count} {name} on both sides, whose {unknown_facts} are not kept"
+    return caveat
 
 
 def _have_equal_statistics(numbers: Numbers) -> bool:
-    """Whether all figures are the same but for the order in which they were summed up. Rounding
-    moves them further, save where it moves next to nothing."""
+    """Whether all statistics are equal, up to the order of summation.
+
+    Rounding of the values would change them more.
+    """
     rounding = 1e-13 * (numbers.get("reference_l2") or 0.0)
     allowed = {"max": 0.0, "min": 0.0, "mean": rounding, "l2": rounding}
-    diffs = [(numbers.get(f"{name}_diff"), most) for name, most in allowed.items()]
-    return all(diff is not None and diff <= most for diff, most in diffs)
+    diffs = [(numbers.get(f"{name}_diff"), max_diff) for name, max_diff in allowed.items()]
+    return all(diff is not None and diff <= max_diff for diff, max_diff in diffs)
 
 
 def judge_digest(numbers: Numbers) -> tuple[Verdict, Reason]:
-    """Equal bytes are close. Unequal ones may differ by anything, and who kept digests asked
-    for equality."""
+    """Equal bytes are close, unequal bytes large: a digest cannot tell by how much they differ."""
     if not numbers["count"]:
         return Verdict.NONE, Reason(ReasonCode.EMPTY)
     if numbers["same_bytes"]:
         return Verdict.CLOSE, Reason(detail=SAME_BYTES)
-    return Verdict.LARGE, Reason(detail="bytes differ; a digest cannot say by how much")
+    return Verdict.LARGE, Reason(detail="bytes differ; a digest cannot tell by how much")
 
 
 def empty_values_code(numbers: Mapping[str, Any]) -> ReasonCode | None:
-    """Why no element of a measured pair was compared; None where some were."""
+    """Why no element of a pair could be compared, by values; None if some were."""
     if not numbers["count"]:
         return ReasonCode.EMPTY
     if numbers["compared"]:
@@ -251,14 +274,14 @@ def empty_values_code(numbers: Mapping[str, Any]) -> ReasonCode | None:
 
 
 def empty_statistics_code(numbers: Mapping[str, Any]) -> ReasonCode | None:
-    """The same for statistics, which count NaN and infinite elements, or may."""
+    """Why no element of a pair could be compared, by statistics; None if some may be."""
     if not numbers["count"]:
         return ReasonCode.EMPTY
     return _non_finite_code(numbers)
 
 
 def _non_finite_code(numbers: Mapping[str, Any]) -> ReasonCode | None:
-    """Judged by the side that has fewer elements that are not finite."""
+    """The reason by the counts of NaN and inf, of the side that has fewer."""
     count = numbers["count"]
     sides = ("target", "reference")
     nan, inf = (

@@ -1,5 +1,4 @@
-"""Hands tensors to the native kernel by address, or by the file they are in, and takes back their
-metrics."""
+"""Calls the native kernel with tensors, by address or by file region, and returns their metrics."""
 
 from __future__ import annotations
 
@@ -19,16 +18,16 @@ from syncpoint.run.dtypes import parse_dtype as dtype_of
 from syncpoint.run.model import Quantization, Statistics
 
 Tier = Literal["base", "relative", "default"]
-"""How much is measured; each includes the ones before it. What is not measured is None."""
+"""Which metrics are measured; each tier includes the tiers before it. Other metrics are None."""
 
 WINDOW = 64 << 20
-"""Bytes of file regions that are mapped at once, by all threads together."""
+"""Maximum bytes of file regions that all threads together map at once."""
 
 ROBUST_ABOVE = 6 * 10 ** (-90 / 20)
-"""Mean relative errors up to this are close under the finest preset; see `measure`."""
+"""Maximum mean relative error that is close under the finest preset; see `measure`."""
 
 BULK_BELOW = 90.0
-"""Decibels of the bulk that are close under the finest preset; see `measure`."""
+"""SQNR of the bulk in dB that is close under the finest preset; see `measure`."""
 
 
 def measure(
@@ -42,21 +41,23 @@ def measure(
 ) -> list[Measurement]:
     """Measure every pair, several at a time; 0 threads means one for each core.
 
-    The bits of the results depend on neither threads nor strides nor `window`. A file that does
-    not hold what its operand says raises FormatError; `measure_each` goes on with the others.
+    The bits of the results do not depend on threads, strides or `window`. Raises FormatError if a
+    file is too short for its operand; `measure_each` continues with the other pairs.
 
-    `mean_rel_robust` takes a second look at the data, because its floor needs the whole reference.
-    Without `robust` it is None where it could change no verdict: where `mean_rel`, which it then
-    cannot exceed, is at most ROBUST_ABOVE and `rel_undefined` is 0. So do the metrics of the bulk:
-    without `bulk` they are None where its sqnr is known to be at least BULK_BELOW, and always where
-    outliers do not dominate the sums.
+    `mean_rel_robust` needs a second pass over the data, because its floor depends on the whole
+    reference. Without `robust` it is None where it cannot change a verdict: where `mean_rel`, which
+    it cannot exceed, is at most ROBUST_ABOVE and `rel_undefined` is 0. The metrics of the bulk need
+    a second pass too. Without `bulk` they are None where its SQNR is known to be at least
+    BULK_BELOW, and always where outliers do not dominate the sums.
     """
-    found = []
-    for result in measure_each(pairs, threads, tier=tier, robust=robust, bulk=bulk, window=window):
-        if isinstance(result, FormatError):
-            raise result
-        found.append(result)
-    return found
+    measurements = []
+    for measurement in measure_each(
+        pairs, threads, tier=tier, robust=robust, bulk=bulk, window=window
+    ):
+        if isinstance(measurement, FormatError):
+            raise measurement
+        measurements.append(measurement)
+    return measurements
 
 
 def measure_each(
@@ -68,7 +69,7 @@ def measure_each(
     bulk: bool = False,
     window: int = WINDOW,
 ) -> list[Measurement | FormatError]:
-    """As `measure`, with the error in its place for each pair whose file cannot be read."""
+    """As `measure`, with a FormatError for each pair whose file cannot be read."""
     native = [native_pair(pair, rules_of(pair)) for pair in pairs]
     below = inf if bulk else BULK_BELOW
     rows = _kernel.measure(native, tier, threads, window, robust, ROBUST_ABOVE, below)
@@ -78,15 +79,15 @@ def measure_each(
 
 
 def statistics(operand: Operand) -> Statistics:
-    """What is kept of a tensor in place of its values, over its finite elements.
+    """The statistics of a tensor, over its finite elements.
 
-    Of complex elements the modulus is described. Without a finite element everything but the
-    counts is NaN.
+    For complex elements they describe the modulus. Without a finite element all but the counts are
+    NaN.
     """
-    found = _kernel.describe(native_operand(operand, -inf))
-    if isinstance(found, str):
-        raise _unreadable_error(found)
-    count, mean, std, least, greatest, l2, nans, infs, zeros = found
+    fields = _kernel.describe(native_operand(operand, -inf))
+    if isinstance(fields, str):
+        raise _unreadable_error(fields)
+    count, mean, std, least, greatest, l2, nans, infs, zeros = fields
     return Statistics(
         count=count,
         min=nan if least is None else least,
@@ -101,11 +102,13 @@ def statistics(operand: Operand) -> Statistics:
 
 
 def _unreadable_error(why: str) -> FormatError:
-    return FormatError("a file that holds the whole tensor", why, "record or copy it again")
+    return FormatError(
+        f"cannot read the tensor from its file: {why}", cure="record the run or copy the file again"
+    )
 
 
 def native_pair(pair: Pair, rules: Rules) -> _kernel.Pair:
-    """A pair as the kernel reads it; whoever calls keeps the pair while the kernel works."""
+    """A pair as the kernel reads it; the caller must keep the pair alive meanwhile."""
     target, reference = pair.target, pair.reference
     if target.logical_shape != reference.logical_shape:
         raise ValueError(
@@ -126,20 +129,22 @@ def native_pair(pair: Pair, rules: Rules) -> _kernel.Pair:
 
 
 def native_operand(side: Operand, mask_below: float) -> _kernel.Operand:
-    """A side as the kernel reads it; whoever calls keeps its data while the kernel works."""
+    """An operand as the kernel reads it; the caller must keep its data alive meanwhile."""
     data, quantization = side.data, side.quantization
     _check_data(side)
-    place: np.ndarray | tuple[str, int, int]
+    location: np.ndarray | tuple[str, int, int]
     if isinstance(data, FileRegion):
-        place, packed = (data.path, data.offset, data.nbytes), dtype_of(side.dtype).packed
+        location, packed = (data.path, data.offset, data.nbytes), dtype_of(side.dtype).packed
     else:
-        place, packed = data, side.shape is not None
+        location, packed = data, side.shape is not None
     if quantization is None:
-        return _kernel.Operand(place, side.dtype, side.shape, packed, mask_below, (), (), (), -1, 0)
+        return _kernel.Operand(
+            location, side.dtype, side.shape, packed, mask_below, (), (), (), -1, 0
+        )
     shape = side.logical_shape
     _check_quantization(quantization, shape)
     return _kernel.Operand(
-        place,
+        location,
         side.dtype,
         side.shape,
         packed,
@@ -153,12 +158,14 @@ def native_operand(side: Operand, mask_below: float) -> _kernel.Operand:
 
 
 def _check_data(side: Operand) -> None:
-    """Refuse memory that does not hold what the operand says: the kernel would read beyond it."""
+    """Raise ValueError if the data is too small or has another type than the operand says."""
     data, dtype = side.data, dtype_of(side.dtype)
     if isinstance(data, FileRegion):
         count = prod(side.logical_shape)
         if data.offset < 0 or data.nbytes < dtype.nbytes(count):
-            raise ValueError(f"{data.nbytes} bytes at {data.offset} do not hold {count} elements")
+            raise ValueError(
+                f"{data.nbytes} bytes at offset {data.offset} are too few for {count} elements"
+            )
         return
     if side.shape is not None:
         if not dtype.packed or data.dtype != np.uint8 or data.ndim != 1:
@@ -167,26 +174,28 @@ def _check_data(side: Operand) -> None:
             raise ValueError(f"{data.size} bytes are too few for shape {side.shape}")
         return
     if not _can_hold(data.dtype, side.dtype):
-        raise ValueError(f"data of NumPy type {data.dtype} does not hold {side.dtype}")
+        raise ValueError(f"data of NumPy type {data.dtype} cannot be read as {side.dtype}")
 
 
 @lru_cache(maxsize=256)
 def _can_hold(stored: np.dtype, name: str) -> bool:
-    """Whether an array of this NumPy type has elements of the type `name`, in any byte order."""
-    wanted = dtype_of(name).numpy
-    raw = stored.kind == "u" or stored.type is np.void
-    return stored.newbyteorder("=") == wanted or (raw and stored.itemsize == wanted.itemsize)
+    """Whether an array of this NumPy type can hold the element type `name`, in any byte order."""
+    element_type = dtype_of(name).numpy
+    is_raw = stored.kind == "u" or stored.type is np.void
+    return stored.newbyteorder("=") == element_type or (
+        is_raw and stored.itemsize == element_type.itemsize
+    )
 
 
 def _check_quantization(quantization: Quantization, shape: tuple[int, ...]) -> None:
     scales, zeros, axis = len(quantization.scale), len(quantization.zero_point), quantization.axis
-    wanted = 1
+    expected_scales = 1
     if axis is not None:
         if not -len(shape) <= axis < len(shape):
             raise ValueError(f"quantization axis {axis} is not one of shape {shape}")
         block = max(quantization.block, 1)
-        wanted = (shape[axis] + block - 1) // block
-    if scales not in (1, wanted) or zeros not in (1, scales):
+        expected_scales = (shape[axis] + block - 1) // block
+    if scales not in (1, expected_scales) or zeros not in (1, scales):
         raise ValueError(
             f"{scales} scales and {zeros} zero points do not fit axis {axis} of shape {shape}"
         )

@@ -1,8 +1,7 @@
-"""Limits: what close and moderate mean for each precision.
+"""Limits: the bounds of close and moderate for each precision.
 
-They stand beside the measurements and not in them, so that a saved comparison can be judged
-again under others. A verdict needs only a mapping of metric ids to numbers, which is what both
-a fresh measurement and a row of a saved table are.
+They are separate from the measurements, so that a saved comparison can be judged again by other
+limits.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Numbers = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """The bounds of one precision: pairs of what is still close and still moderate, in dB."""
+    """The limits of one precision: pairs of the bound of close and the bound of moderate, in dB."""
 
     name: str
     psnr: tuple[float, float] = (0.0, 0.0)
@@ -30,9 +29,9 @@ class Limits:
     exact: bool = False
     """Every element must be equal."""
     bulk_sqnr: tuple[float, float] | None = None
-    """Of the elements beside outliers; None: `_BULK_SLACK_DB` below sqnr."""
+    """SQNR of the elements that are not outliers; None means `_BULK_SLACK_DB` below sqnr."""
     introduced: tuple[float, float] = (30.0, 100.0)
-    """Introduced as a multiple of expected error: up to the first close, from the second large."""
+    """Introduced / expected error: close up to the first number, large from the second."""
 
 
 PRESETS: dict[str, Limits] = {
@@ -48,19 +47,19 @@ PRESETS: dict[str, Limits] = {
         Limits(name="exact", exact=True),
     )
 }
-"""From the finest to the coarsest precision; `exact` stands apart."""
+"""From the finest to the coarsest precision, then `exact`."""
 
 _MAX_LIMIT = 1e9
-"""Of what a file may ask for; NaN is below no number."""
+"""Maximum absolute value of a limit in a file."""
 _BULK_SLACK_DB = 3.0
-"""How much lower the sqnr of the bulk may be: its clean tail reaches a little below that of whole
-tensors (docs/decisions/0012)."""
+"""By how much the SQNR of the bulk may be lower than that of the whole tensor
+(docs/decisions/0012)."""
 _BULK_MAX_ABS_SLACK = 4.0
-"""The greatest difference of the bulk in multiples of what a peak of its size would be allowed."""
+"""Maximum absolute error of the bulk, as a multiple of the limit for a peak of its size."""
 
 _COARSENESS = {name: rank for rank, name in enumerate(PRESETS)}
 _PRECISION_NAMES = {"fp8": "float8", "int8": "8-bit integers", "int4": "4-bit integers"}
-"""Of presets that are not called after an element type."""
+"""Names of presets that are not named after an element type."""
 _PRESET_OF_DTYPE = {
     "f64": "f32",
     "f32": "f32",
@@ -74,12 +73,12 @@ _PRESET_OF_DTYPE = {
 
 
 def precision_name(preset: str) -> str:
-    """The precision that a preset is for, in the words for people: float32 for f32."""
+    """The precision of a preset as people write it: float32 for f32."""
     return _PRECISION_NAMES.get(preset) or long_name(preset)
 
 
 def preset_of(dtype: str, quantized: bool = False) -> str:
-    """The preset of a tensor judged by its own element type alone."""
+    """The preset of an element type alone."""
     if quantized:
         return "int4" if DTYPES[dtype].bits <= 4 else "int8"
     if DTYPES[dtype].kind in (Kind.INT, Kind.BOOL):
@@ -88,14 +87,13 @@ def preset_of(dtype: str, quantized: bool = False) -> str:
 
 
 def coarsest(presets: list[str]) -> str:
-    """The coarsest of several presets; `exact` gives way to any other, and is all that is left
-    when nothing else is named."""
-    real = [p for p in presets if p != "exact"]
-    return max(real, key=_COARSENESS.__getitem__) if real else "exact"
+    """The coarsest of several presets; `exact` only if there is no other."""
+    float_presets = [p for p in presets if p != "exact"]
+    return max(float_presets, key=_COARSENESS.__getitem__) if float_presets else "exact"
 
 
 def is_coarser(a: str, b: str) -> bool:
-    """Whether preset `a` allows more than preset `b`."""
+    """Whether preset `a` is coarser than preset `b`."""
     return _COARSENESS[a] > _COARSENESS[b]
 
 
@@ -103,50 +101,59 @@ def preset(name: str) -> Limits:
     """The preset called `name`."""
     if name not in PRESETS:
         raise InputError(
-            "a preset", repr(name), f"known are: auto, {', '.join(PRESETS)}, or --limits FILE"
+            f"there is no preset {name!r}",
+            cure=f"choose auto, {', '.join(PRESETS)}, or --limits FILE",
         )
     return PRESETS[name]
 
 
 def limits_in_force(preset: str, chosen: Limits | None) -> Limits | None:
-    """The limits that a row of this preset is judged by: those that the user chose, unless the
-    preset allows no difference."""
-    own = PRESETS.get(preset)
-    return own if chosen is None or (own and own.exact) else chosen
+    """The limits of a row with this preset: those of the user, unless the preset is exact."""
+    preset_limits = PRESETS.get(preset)
+    return preset_limits if chosen is None or (preset_limits and preset_limits.exact) else chosen
 
 
 def load_limits(path: Path) -> Limits:
-    """Limits from a YAML file: `preset` to start from, `psnr`, `sqnr`, `bulk_sqnr` and
-    `introduced` as [close, moderate] pairs."""
-    said = read_yaml(path, "a readable limits file")
-    known = ("preset", "psnr", "sqnr", "bulk_sqnr", "introduced")
-    if not isinstance(said, dict) or not set(said) <= set(known):
+    """Limits from a YAML file.
+
+    `preset` is the base; `psnr`, `sqnr`, `bulk_sqnr` and `introduced` are [close, moderate] pairs.
+    """
+    document = read_yaml(path, "a readable limits file")
+    keys = ("preset", "psnr", "sqnr", "bulk_sqnr", "introduced")
+    if not isinstance(document, dict) or not set(document) <= set(keys):
         raise FormatError(
-            f"a mapping with {', '.join(known)} in {path}", f"{str(said)[:60]!r}", "see docs/limits"
+            f"{path} must be a mapping with the keys {', '.join(keys)}, not {str(document)[:60]!r}",
+            cure="see docs/limits.md",
         )
-    base = preset(str(said.get("preset", "f32")))
+    base = preset(str(document.get("preset", "f32")))
     changes: dict[str, tuple[float, float]] = {}
-    for key in known[1:]:
-        if key not in said:
+    for key in keys[1:]:
+        if key not in document:
             continue
-        value = said[key]
+        value = document[key]
         if not (
             isinstance(value, list)
             and len(value) == 2
             and all(type(v) in (int, float) and abs(v) <= _MAX_LIMIT for v in value)
         ):
-            raise FormatError(f"{key}: [close, moderate] in {path}", repr(value))
+            raise FormatError(
+                f"{key} in {path} must be a pair of numbers [close, moderate], not {value!r}",
+                cure="see docs/limits.md",
+            )
         first, second = value if key != "introduced" else value[::-1]
         if not first >= second:
-            raise FormatError(f"{key} in {path} with the stricter limit first", repr(value))
+            raise FormatError(
+                f"{key} in {path} must have the stricter limit first, not {value!r}",
+                cure="swap the two numbers",
+            )
         changes[key] = (float(value[0]), float(value[1]))
     return replace(base, name=path.stem, exact=False if changes else base.exact, **changes)
 
 
 def metric_bound(metric: str, numbers: Numbers, limits: Limits, level: int) -> float | None:
-    """The limit of any metric that follows from those of psnr and sqnr, so that colours agree.
+    """The limit of a metric, derived from those of psnr and sqnr so that colours agree.
 
-    `level` 0 is the bound of close, 1 of moderate; None where a metric has no limit.
+    `level` 0 is the bound of close, 1 of moderate; None if the metric has no limit.
     """
     peak = numbers["peak"] or 0.0
     signal = float(10.0 ** (-limits.sqnr[level] / 20))
@@ -172,14 +179,14 @@ def metric_bound(metric: str, numbers: Numbers, limits: Limits, level: int) -> f
     if metric == "cosine":
         return 1 - signal * signal / 2
     if metric == "mean_rel":
-        # Noise of constant size over Gaussian values gives 4.7 times rel_l2; see judge_metric.
+        # Constant noise on Gaussian values gives 4.7 times rel_l2; see judge_metric.
         return 6 * signal
     return None
 
 
 def unit_of(limits: Limits) -> float:
-    """The relative distance of neighbouring numbers in the precision of these limits."""
-    for name, of in _PRESET_OF_DTYPE.items():
-        if of == limits.name and name in ("f32", "f16", "bf16", "f8_e4m3fn"):
+    """The relative distance of adjacent numbers in the precision of these limits."""
+    for name, preset_name in _PRESET_OF_DTYPE.items():
+        if preset_name == limits.name and name in ("f32", "f16", "bf16", "f8_e4m3fn"):
             return 2 * DTYPES[name].unit
     return 2 * DTYPES["f32"].unit

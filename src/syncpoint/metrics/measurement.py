@@ -1,4 +1,4 @@
-"""The metrics of one pair. The kernel hands them over in the order of the fields."""
+"""The metrics of one pair, in the order in which the kernel returns them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """The metrics of one sync point; None means n/a. Their meaning is told by the catalogue."""
+    """The metrics of one sync point; None means n/a. The catalogue explains them."""
 
     count: int
     compared: int
@@ -77,10 +77,10 @@ _SETTERS = tuple(getattr(Measurement, name).__set__ for name in _NAMES)
 
 
 def build_measurement(row: tuple[Any, ...]) -> Measurement:
-    """A measurement of the kernel's numbers.
+    """A measurement from the numbers of the kernel.
 
-    The slots are set directly: the constructor of a frozen class takes twice as long, which shows
-    when there are many small pairs.
+    The slots are set directly, because the constructor of a frozen class takes twice as long, which
+    matters for many small pairs.
     """
     measurement = object.__new__(Measurement)
     for put, value in zip(_SETTERS, row, strict=True):

@@ -1,11 +1,11 @@
-"""The numbers that tools computing in float32 with NumPy report, to the bit.
+"""Metrics computed in float32 as NumPy does, bit by bit, to match reports of other tools.
 
-Both sides are cast to float32 and all arithmetic is NumPy's on such arrays, so that whoever lays
-another tool's report beside ours finds the same digits. Relative errors over zeros are 0 here and
-integers lose their last digits: no verdict rests on these numbers; `measure` has the true ones.
+Both sides are cast to float32, and all arithmetic equals NumPy's on such arrays, so that our digits
+are those of the other tool. Relative errors over zeros are 0, and integers lose their last digits.
+So no verdict depends on these numbers; `measure` has the exact ones.
 
-The native kernel finds the sums without making float32 arrays (`native/compat.hpp`); what is left
-is done here with NumPy's own scalars, whose powers and quotients have roundings of their own.
+The native kernel computes the sums without float32 arrays (`native/compat.hpp`). The rest is
+computed here with NumPy scalars, whose powers and quotients round in their own way.
 """
 
 from __future__ import annotations
@@ -21,23 +21,22 @@ from syncpoint.metrics.pair import operand
 
 _EPSILON = float(np.finfo(np.float64).eps)
 _MAX_LOG_ELEMENTS = 1 << 15
-"""Elements whose logarithms NumPy is asked for at once."""
+"""Maximum number of elements whose logarithms NumPy computes at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Float32Metrics:
-    """What is found of x, the target, and y, the reference. Each is a float32 or float64 in a
-    Python float."""
+    """The metrics of x, the target, and y, the reference: float32 or float64 as Python floats."""
 
     x_norm: float
     y_norm: float
     cosine: float
-    """Not bounded by 1; NaN where a norm is 0."""
+    """May exceed 1; NaN if a norm is 0."""
     max_abs: float
     acc_rel: float
     rel_euclid: float
     kl: float
-    """Of the sides brought to [0, 1] and to a sum of 1; see `float32_metrics`."""
+    """KL divergence of the sides scaled to [0, 1] and to a sum of 1."""
     x_mean: float
     x_std: float
     y_mean: float
@@ -53,9 +52,9 @@ def float32_metrics(
 ) -> Float32Metrics:
     """The metrics of two arrays with the same number of elements, at least one, in row-major order.
 
-    Any strides, any real type. With `decimals`, `kl` may have other last bits, but prints the same
-    to so many decimals: NumPy's logarithm, which is wrong by up to 4 units in the last place in a
-    way of its own, is then only asked for where it matters.
+    Any strides, any real type. With `decimals`, the last bits of `kl` may differ, but it prints the
+    same to that many decimals: NumPy's logarithm, which has errors of up to 4 ULP of its own, is
+    then called only where it matters.
     """
     sides = (operand(target), operand(reference))
     with np.errstate(all="ignore"):
@@ -65,7 +64,7 @@ def float32_metrics(
 
 
 def bool_cosine(target: np.ndarray, reference: np.ndarray) -> float:
-    """The cosine of two boolean arrays, neither of them without a True, in NumPy's float64."""
+    """The cosine of two boolean arrays, each with at least one True, in NumPy's float64."""
     norms = [np.sqrt(np.float64(np.count_nonzero(side))) for side in (target, reference)]
     term = (1.0 / norms[0]) * (1.0 / norms[1])
     sides = [native_operand(operand(side), -inf) for side in (target, reference)]
@@ -73,14 +72,14 @@ def bool_cosine(target: np.ndarray, reference: np.ndarray) -> float:
 
 
 class _KernelPasses:
-    """The looks at one pair, each with what the ones before it found."""
+    """The passes of the kernel over one pair; each uses the sums of the pass before."""
 
     def __init__(self, x: _kernel.Operand, y: _kernel.Operand, count: int) -> None:
         self._x, self._y, self._count = x, y, count
         self._first = _kernel.compat_first(x, y)
 
     def metrics(self, decimals: int | None) -> Float32Metrics:
-        """All of them; the caller silences NumPy's warnings."""
+        """All metrics; the caller suppresses NumPy's warnings."""
         first, count = self._first, self._count
         norms = [np.sqrt(np.float32(s)) for s in (first.x_squares, first.y_squares)]
         means = [total / count for total in (first.x_total, first.y_total)]
@@ -121,31 +120,31 @@ class _KernelPasses:
     ) -> float:
         if isnan(x[2]) or isnan(y[2]):
             return float("nan")
-        found = None if decimals is None else self._quick_kl(x, y, decimals)
-        if found is None:
-            found = float(self._numpy_kl(x, y, 0, self._count))
-        return 0.0 if abs(found) < _EPSILON else found
+        divergence = None if decimals is None else self._quick_kl(x, y, decimals)
+        if divergence is None:
+            divergence = float(self._numpy_kl(x, y, 0, self._count))
+        return 0.0 if abs(divergence) < _EPSILON else divergence
 
     def _quick_kl(
         self, x: tuple[float, float, float], y: tuple[float, float, float], decimals: int
     ) -> float | None:
-        """With our own logarithm; None where NumPy's might print something else."""
+        """The KL divergence with our own logarithm; None if NumPy's may print another number."""
         if not (isfinite(x[2]) and isfinite(y[2])):
             return None
         if self._first.errors == 0:
-            return 0.0  # both sides are equal, and so are their shares
-        found, magnitude = _kernel.compat_divergence(self._x, self._y, x, y)
+            return 0.0  # both sides are equal
+        divergence, magnitude = _kernel.compat_divergence(self._x, self._y, x, y)
         if magnitude == 0:
             return 0.0
-        # In units of 2^-24 of the sum of magnitudes: 8 for NumPy's logarithm and 3 for ours, 1 for
-        # each product, and for each sum the greatest number of additions that a term goes through:
-        # 16 in a lane, 3 between lanes, 7 after them, and one for each level of the tree.
+        # Error bound in units of 2^-24 of the sum of magnitudes: 8 for NumPy's logarithm, 3 for
+        # ours, 1 for each product, and for each sum the maximum number of additions of a term: 16
+        # in a lane, 3 between lanes, 7 after them, and 1 for each level of the tree.
         additions = 26 + max(0.0, log2(self._count / 64))
         error = (8 + 3 + 2 + 2 * additions) * 1.01 * 2.0**-24 * magnitude
-        if not abs(found) - error > _EPSILON:
+        if not abs(divergence) - error > _EPSILON:
             return None
-        low, high = (f"{found + side:.{decimals}f}" for side in (-error, error))
-        return found if low == high else None
+        low, high = (f"{divergence + offset:.{decimals}f}" for offset in (-error, error))
+        return divergence if low == high else None
 
     def _numpy_kl(
         self,
@@ -154,38 +153,37 @@ class _KernelPasses:
         begin: int,
         count: int,
     ) -> np.float32:
-        """Along NumPy's tree, the logarithms from NumPy."""
+        """The KL divergence with NumPy's logarithms and order of summation."""
         if count > _MAX_LOG_ELEMENTS:
             half = count // 2 - count // 2 % 8
-            left = self._numpy_kl(x, y, begin, half)
-            return np.float32(left + self._numpy_kl(x, y, begin + half, count - half))
+            first_half = self._numpy_kl(x, y, begin, half)
+            return np.float32(first_half + self._numpy_kl(x, y, begin + half, count - half))
         p, quotient = np.empty((2, count), np.float32)
         _kernel.compat_quotients(self._x, self._y, x, y, begin, p, quotient)
         np.log(quotient, out=quotient)
         return np.float32(np.multiply(p, quotient, out=quotient).sum())
 
 
-def _range(least: float, greatest: float, squares: float) -> tuple[float, float]:
-    """What is taken off each element, and what it is then divided by, to lie in [0, 1]; a side
-    whose elements are all alike is left as it is."""
+def _range(minimum: float, maximum: float, squares: float) -> tuple[float, float]:
+    """Offset and divisor that scale the elements to [0, 1]; (0, 1) if all elements are equal."""
     if isnan(squares):
         return float("nan"), 1.0
-    span = np.float32(greatest) - np.float32(least)
-    return (0.0, 1.0) if span == 0 else (least, float(span))
+    span = np.float32(maximum) - np.float32(minimum)
+    return (0.0, 1.0) if span == 0 else (minimum, float(span))
 
 
-def _propagate_nan(found: float, total: float) -> float:
-    """NaN is the greatest of all for NumPy; a sum of magnitudes is NaN where one of them is."""
-    return total if isnan(total) else found
+def _propagate_nan(maximum: float, total: float) -> float:
+    """The maximum as NumPy computes it: NaN if any element is NaN, which the sum shows."""
+    return total if isnan(total) else maximum
 
 
 def _mean(total: float, count: int) -> np.float32:
-    """NumPy divides by a 64-bit integer, so in float64, and rounds once more."""
+    """The mean as NumPy computes it: division in float64, then rounding to float32."""
     return np.float32(np.float64(total) / count)
 
 
 def _rel_euclid(first: _kernel.CompatFirst) -> float:
-    # Powers of scalars, not roots: they may differ in the last bit.
+    # Powers of scalars, not square roots, which may differ in the last bit.
     squares = np.float32(first.y_squares)
     if squares**0.5 <= _EPSILON:
         return 0.0

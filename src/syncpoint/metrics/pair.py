@@ -1,6 +1,6 @@
-"""What is measured: two tensors in their own memory and types, and the rules their types imply.
+"""The operands of a measurement: two tensors in their own memory or files.
 
-Nothing is copied: an operand is a view of memory with any strides, and the kernel reads it there.
+Nothing is copied: an operand is a view of memory with any strides, or a region of a file.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from syncpoint.run.model import Quantization
 
 @dataclass(frozen=True, slots=True)
 class FileRegion:
-    """A dense row-major tensor in this machine's byte order inside a file.
+    """A dense row-major tensor in a file, in the byte order of this machine.
 
-    The kernel maps it itself, a window at a time, so that a tensor of any size takes no memory.
+    The kernel maps one window at a time, so that a tensor of any size needs little memory.
     """
 
     path: str
     offset: int
-    """Of its first byte."""
+    """Offset of its first byte."""
     nbytes: int
 
 
@@ -31,20 +31,19 @@ class Operand:
     """One side of a pair, read in place."""
 
     data: np.ndarray | FileRegion
-    """An array's shape is the logical shape; any strides. See `shape` for packed 4-bit integers
-    and for file regions."""
+    """An array with any strides, whose shape is the logical shape, or a file region. For packed
+    4-bit integers and file regions see `shape`."""
     dtype: str
-    """Name of the element type; `data` may hold it as unsigned integers or void of that size."""
+    """Name of the element type; `data` may be unsigned integers or void of the same size."""
     quantization: Quantization | None = None
-    """Its axis is one of the logical shape."""
+    """Its axis is an axis of the logical shape."""
     mask_below: float | None = None
-    """Values at or below it are mask positions; None takes half the lowest finite value of
-    f64, f32, f16 and bf16, and none for other and for quantized types. -inf: no finite value of
-    this side is a mask."""
+    """Values at or below it are masked positions. None means half the minimum of f64, f32, f16 and
+    bf16, and no mask for other or quantized types. -inf means that no finite value is masked."""
     shape: tuple[int, ...] | None = None
-    """For a file region, and for packed i4 and u4: the logical shape. Packed `data` is 1-D uint8,
-    two elements a byte, low nibble first, row-major without gaps; 4-bit integers in a file are
-    always packed."""
+    """The logical shape of a file region or of packed i4 and u4. Packed `data` is 1-D uint8, two
+    elements per byte, low nibble first, row-major without gaps. 4-bit integers in a file are always
+    packed."""
 
     @property
     def logical_shape(self) -> tuple[int, ...]:
@@ -52,7 +51,7 @@ class Operand:
         if self.shape is not None:
             return self.shape
         if isinstance(self.data, FileRegion):
-            raise ValueError(f"no shape is given for the tensor in {self.data.path}")
+            raise ValueError(f"the tensor in {self.data.path} needs a shape")
         return self.data.shape
 
     @property
@@ -70,10 +69,10 @@ class Pair:
     target: Operand
     reference: Operand
     rtol: float | None = None
-    """Of `allclose`; None takes what torch.testing allows for the coarser of the two types."""
+    """Tolerance of `allclose`; None means that of torch.testing for the coarser type."""
     atol: float | None = None
 
 
 def operand(array: np.ndarray) -> Operand:
-    """An operand of an ordinary array, its element type taken from it."""
+    """The operand of an array, with its element type."""
     return Operand(array, from_numpy(array.dtype).name)

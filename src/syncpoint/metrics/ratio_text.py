@@ -1,4 +1,4 @@
-"""How many times as much, in words that are the same wherever a ratio is told."""
+"""The text of a ratio of errors, the same in every report."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from math import inf
 
 
 def ratio_text(ratio: float | None) -> str:
-    """Introduced over expected error; the page writes it the same way (`times` in numbers.ts)."""
+    """Introduced / expected error as text; `times` in numbers.ts formats it the same way."""
     if ratio is None:
         return "–"
     if ratio == inf:

@@ -1,4 +1,4 @@
-"""Row-major copies of arrays that lie in another order, several times faster than NumPy's."""
+"""Row-major copies of arrays with other strides, several times faster than NumPy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _COPYABLE_ITEM_BYTES = (1, 2, 4, 8, 16)
 
 
 def dense(array: np.ndarray) -> np.ndarray:
-    """The array itself where it is row-major without gaps, else a copy that is."""
+    """The array itself if it is row-major without gaps, else a row-major copy."""
     if (
         array.flags.c_contiguous
         or array.itemsize not in _COPYABLE_ITEM_BYTES

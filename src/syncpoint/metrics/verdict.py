@@ -1,4 +1,4 @@
-"""The words of a judgement: how bad, and where there is no verdict, why."""
+"""Verdicts, and the reasons why there is none."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from syncpoint.errors import SyncpointError
 
 
 class Verdict(StrEnum):
-    """How bad one sync point, or a whole comparison, is."""
+    """The verdict on a sync point or on a whole comparison."""
 
     CLOSE = "close"
     MODERATE = "moderate"
     LARGE = "large"
     INHERITED = "inherited"
-    """Off, but this op only passed on what it was given."""
+    """The total error is not close, but the op only passes on the error of its inputs."""
     AMPLIFIED = "amplified"
-    """A model output that is off although no op is guilty."""
+    """A model output with a large error although no op is guilty."""
     NONE = "none"
     """Not measured; the reason says why."""
 
     @property
     def glyph(self) -> str:
-        """Shape says how bad, filling says whose fault; colour only repeats it."""
+        """The symbol: its shape shows the severity, its filling the guilt."""
         return _GLYPHS[self]
 
     @property
     def severity(self) -> int:
-        """0 close, 1 moderate, 2 large; what is passed on counts with its guilty op."""
+        """0 close, 1 moderate, 2 large; inherited is 0, since its guilty op counts."""
         return _SEVERITY[self]
 
 
 class ReasonCode(StrEnum):
-    """Why there is no verdict, in one word for programs."""
+    """Why there is no verdict: a fixed code for programs."""
 
     NO_TARGET_VALUE = "no target value"
     NO_COUNTERPART = "no counterpart"
@@ -43,39 +43,39 @@ class ReasonCode(StrEnum):
     ALL_NAN = "all NaN on both sides"
     ALL_INFINITE = "all infinite on both sides"
     NO_FINITE = "nothing finite on both sides"
-    """NaN here and infinite there, in the same places of both."""
+    """Every element is NaN or infinite, the same on both sides."""
     ALL_MASKED = "all masked on both sides"
     UNREADABLE = "unreadable"
     DAMAGED = "damaged"
-    """The bytes of a side are not those that its checksum was taken of."""
+    """The bytes of a side do not match their checksum."""
     RANDOM = "random"
     EXCLUDED = "excluded"
     MASKED = "masked"
-    """Every position is masked, or a mask cannot be laid over it."""
+    """Every position is masked, or the mask does not fit."""
     INCOMPARABLE = "incomparable"
-    """What was kept of the two says nothing of each other, as digests of unlike kind."""
+    """The kept forms cannot be compared, such as digests of different kinds."""
     UNFINISHED = "not measured yet"
-    """In a comparison that is looked at before it is finished."""
+    """The comparison is not finished."""
 
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a verdict is what it is, or why there is none; `str` renders it as a sentence."""
+    """Why a verdict is what it is, or why there is none; `str` gives a sentence."""
 
     code: ReasonCode | None = None
-    """The kind of reason; None where there is a verdict, which the detail explains."""
+    """The kind of reason; None if there is a verdict, which the detail explains."""
     detail: str = ""
-    """What was found, in words."""
+    """The explanation in words."""
     cure: str = ""
     """What to do about it."""
 
     @classmethod
     def of_error(cls, code: ReasonCode | None, error: SyncpointError) -> Reason:
-        """The reason that an error is, with the cure that it names."""
+        """The reason with the message and the cure of an error."""
         return cls(code, error.detail, error.cure)
 
     def __bool__(self) -> bool:
-        """Whether it says anything."""
+        """Whether there is a reason."""
         return bool(self.code or self.detail)
 
     def __str__(self) -> str:
@@ -84,7 +84,7 @@ class Reason:
 
 
 NO_REASON = Reason()
-"""Nothing to explain."""
+"""The empty reason."""
 
 _GLYPHS = {
     Verdict.CLOSE: "●",
@@ -104,8 +104,8 @@ _SEVERITY = {
 }
 
 FAILING_REASONS = frozenset({ReasonCode.DAMAGED, ReasonCode.UNREADABLE, ReasonCode.SHAPE})
-"""No verdict for these reasons is a divergence all the same."""
+"""Rows without a verdict for one of these reasons count as a divergence."""
 
 
 REASON_PARTS = ("code", "detail", "cure")
-"""Ends of the names of the columns that hold the parts of a reason."""
+"""Fields of `Reason`; the columns of a reason in the table end with them."""

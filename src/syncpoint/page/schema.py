@@ -1,8 +1,8 @@
-"""What the page and the server say to each other.
+"""The messages between the server and the page.
 
-The TypeScript types of the page are made from these classes (`npm run types` in web/). Numbers
-that are not finite are the strings "nan", "inf" and "-inf", as in every JSON of ours; what cannot
-be computed is null.
+The TypeScript types of the page are generated from these classes (`make types`). Numbers that are
+not finite are the strings "nan", "inf" and "-inf", as in all JSON of Syncpoint; a number that
+cannot be computed is null.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from syncpoint.errors import SyncpointError
 
 Number = float | Literal["nan", "inf", "-inf"] | None
 Level = Literal["close", "moderate", "large", "none"]
-"""How bad a sync point is by the chosen metric, whoever is to blame."""
+"""How far off a sync point is by the chosen metric, whichever op is guilty."""
 Guilt = Literal["guilty", "first-non-finite", "inherited", "amplified", "output", "unknown", ""]
-"""Whose fault: made here, passed on, an output judged by its total, not known, or nothing off."""
+"""Where the error is made: here, upstream or not known; an output that is off; "" for no error."""
 Side = Literal["target", "reference"]
 Sort = Literal["similarity", "operation"]
 
 
 class Schema(BaseModel):
-    """What all messages share."""
+    """Base class of all messages."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -41,7 +41,7 @@ class Problem(Schema):
 
 
 class MetricInfo(Schema):
-    """One metric that may be chosen."""
+    """One metric of the catalogue."""
 
     id: str
     title: str
@@ -63,12 +63,12 @@ class RunSummary(Schema):
     fusion: str
     path: str
     available: bool
-    """Whether it is where it was when the two were compared."""
+    """Whether its files are where they were when the two runs were compared."""
     why_not: str
-    """In words, where they cannot."""
+    """Why it is not available; "" where it is."""
     notes: list[str]
     observer: str
-    """What the check against the plain run said; "" where there was none."""
+    """Result of the check against a run without recording; "" where there was none."""
 
 
 class OutputBrief(Schema):
@@ -80,37 +80,37 @@ class OutputBrief(Schema):
     verdict: str
     psnr: Number
     bound: bool
-    """Whether PSNR is only known to be at most this."""
+    """Whether PSNR is an upper bound."""
     reason: str
-    """As a sentence: why the verdict is what it is, or why there is none."""
+    """Why it has this verdict, or why it has none, as a sentence."""
 
 
 class FindingCard(Schema):
-    """One card: a cause or, where nobody looked for causes, what is known for sure."""
+    """One card: a diagnosed cause or, without a diagnosis, what is certain."""
 
     title: str
     cause: str
-    """The class of cause, "" where this is none."""
+    """The class of cause; "" where the card is not a cause."""
     level: Level
     confidence: float | None
     certainty: str
-    """The confidence in a word."""
+    """The confidence as a word."""
     evidence: list[str]
     missing: list[str]
-    """Experiments that would tell more, with what they need."""
+    """Experiments that would give more evidence, with what they need."""
     next: str
     rows: list[int]
-    """Sync points it points to, the most telling first."""
+    """Sync points that it explains, most important first."""
     source: str
     """`file.py:12`, or ""."""
     alone: UnmatchedBrief | None = None
-    """What the op in front gave, where it has no counterpart and so no sync point."""
+    """The output of the first op, where it has no counterpart and so no sync point."""
     before: int = 0
     """Place among all sync points before which that op ran."""
 
 
 class Trust(Schema):
-    """One line of "can these runs be trusted"."""
+    """One line of the section on whether the runs can be trusted."""
 
     what: str
     level: Level
@@ -127,20 +127,20 @@ class Overview(Schema):
     reference: RunSummary
     verdict: str
     verdict_text: str
-    """The verdict in words: of the whole, or of the part that was compared."""
+    """The verdict as text: of the whole, or of the part that was compared."""
     symptom: str
-    """What is seen from outside, "" where nobody looked for causes."""
+    """The symptom by the diagnosis; "" without a diagnosis."""
     summary: str
     """One sentence that explains most of the damage."""
     aside: str
-    """A second, quieter one."""
+    """A second, less important sentence."""
     exit_code: int
     uncovered: str
-    """Why too little was compared to pass, in one sentence; "" where enough was."""
+    """Why too little was compared to pass, as a sentence; "" where enough was compared."""
     coverage_target: float
     coverage_reference: float
     missing_target: int
-    """Tensors that were not compared, though the other side has or should have a partner."""
+    """Tensors that were not compared although the other side has, or should have, a counterpart."""
     missing_reference: int
     target_tensors: int
     reference_tensors: int
@@ -148,8 +148,8 @@ class Overview(Schema):
     paired: int
     rows: int
     counts: dict[str, int]
-    """By the verdict on the whole: guilty, first-non-finite, outputs, large, moderate, inherited,
-    amplified, close, none."""
+    """Rows by verdict and guilt: guilty, first-non-finite, output, unknown, large, moderate,
+    inherited, amplified, close, none."""
     bases: dict[str, int]
     """Sync points measured by values, statistics and digests."""
     unmatched_target: int
@@ -161,14 +161,14 @@ class Overview(Schema):
     types: list[str]
     """Types of target ops, most frequent first."""
     roles: list[str]
-    """What the filter by type offers beside them: model-input, model-output, parameter, state."""
+    """Roles that the filter by type offers too: model-input, model-output, parameter, state."""
     outputs: list[OutputBrief]
     first_divergence: list[int]
     findings: list[FindingCard]
     trust: list[Trust]
     warnings: list[str]
     unfinished: str
-    """Of a comparison that is looked at before its end: how far it was. Empty of others."""
+    """How far an unfinished comparison is; "" for a finished one."""
 
 
 class RowBrief(Schema):
@@ -176,7 +176,7 @@ class RowBrief(Schema):
 
     kind: Literal["row"] = "row"
     row: int
-    """Its number in the table of the comparison: the name of the selection."""
+    """Its number in the table of the comparison, by which it is selected."""
     order: int
     """Place among all sync points in the target's execution order, from 0."""
     target: str
@@ -191,31 +191,31 @@ class RowBrief(Schema):
     guilt: Guilt
     score: Number
     bound: bool
-    """Whether the score is only known to be at most this."""
+    """Whether the score is an upper bound."""
     same_bytes: bool | None
-    """Of a pair compared by digests; else null."""
+    """Whether the digests are equal; null for a pair that was not compared by digests."""
     bad: int
     """Elements that are NaN, infinite or masked on one side only."""
     fill: float
     """Length of the bar, 0 to 1."""
     ticks: list[float]
-    """Where on that bar the two limits stand."""
+    """Places of the two limits on the bar."""
     reason: str
     """Why there is no verdict, as a sentence; "" where there is one."""
     reason_code: str
-    """The same in a word."""
+    """The code of the reason."""
     basis: str
 
 
 class GroupCell(Schema):
-    """The worst sync point of a stretch of a group."""
+    """The worst sync point of a bin of a group."""
 
     level: Level
     guilt: Guilt
 
 
 class GroupBrief(Schema):
-    """A module as a line of the navigator: its sync points rolled up."""
+    """A module as a line of the navigator: all its sync points."""
 
     kind: Literal["group"] = "group"
     group: str
@@ -227,37 +227,37 @@ class GroupBrief(Schema):
     """Of its worst sync point."""
     bound: bool
     same_bytes: bool | None
-    """Of its worst sync point where that was compared by digests."""
+    """Of its worst sync point if that was compared by digests."""
     cells: list[GroupCell]
-    """At most 24, one a bin."""
+    """At most 24, one per bin."""
 
 
 class RowWindow(Schema):
-    """A piece of the navigator's list."""
+    """A window of the navigator's list."""
 
     total: int
-    """Lines in the whole list, groups and rows of open groups counted."""
+    """Lines in the whole list, with groups and the rows of open groups."""
     matching: int
-    """Sync points that the filter lets through."""
+    """Sync points that match the filters."""
     offset: int
     items: list[RowBrief | GroupBrief]
     counts: dict[str, int]
-    """By level of the chosen metric, before the filter by level: large, moderate, inherited,
+    """Rows by level of the chosen metric, before the filter by level: large, moderate, inherited,
     close, none."""
 
 
 class UnmatchedBrief(Schema):
-    """A tensor without a partner."""
+    """A tensor without a counterpart."""
 
     side: Side
     op: str
     role: str
     index: int
-    """Which of the op's outputs, or of its other tensors, it is."""
+    """Which of the op's outputs, or of its other tensors, it is, from 0."""
     type: str
     module: str
     reason: str
-    """Why it has no partner, in a word."""
+    """The code of the reason."""
     detail: str
     cure: str
     """What to do about it."""
@@ -265,7 +265,7 @@ class UnmatchedBrief(Schema):
 
 
 class UnmatchedWindow(Schema):
-    """A piece of that list."""
+    """A window of the list of tensors without a counterpart."""
 
     total: int
     offset: int
@@ -287,7 +287,7 @@ class EndInfo(Schema):
     role: str
     part: str
     kept: str
-    """values, statistics, digest, or "" where the run is not at hand."""
+    """values, statistics, digest; "" where the run is not available."""
     statistics: dict[str, Number]
     digest: str
     digest_kind: str
@@ -303,9 +303,9 @@ class MetricValue(Schema):
     value: Number
     level: Level
     limits: list[Number]
-    """Close and moderate limit, empty where the metric has none."""
+    """Close and moderate limit; empty where the metric has none."""
     text: str
-    """In plain words, with what belongs beside it."""
+    """What the metric says, with the index of the worst element or the norm ratio."""
 
 
 class ErrorBars(Schema):
@@ -333,7 +333,7 @@ class RegionOp(Schema):
     type: str
     module: str
     row: int | None
-    """Its own sync point; None for one that was computed together with others."""
+    """Its own sync point; None where it has none."""
     file: str
     line: int
     """0 where no source is known."""
@@ -349,7 +349,7 @@ class StatisticRow(Schema):
 
 
 class RowDetail(Schema):
-    """Everything about one sync point but its values."""
+    """Everything about one sync point except its values."""
 
     brief: RowBrief
     target: EndInfo
@@ -360,30 +360,30 @@ class RowDetail(Schema):
     basis: str
     preset: str
     headline: str
-    """Whose fault, in a few words: "The error is made here."."""
+    """Where the error is made, in a few words: "The error is made here."."""
     story: str
-    """And in one or two sentences."""
+    """The same in one or two sentences."""
     guilty_row: int | None
-    """Where the error came in from, for one that did not make it."""
+    """The row that the error comes from, if it is another one."""
     guilty_label: str
     guilty_how: str
-    """How that one is known: "3 sync points before", "the last guilty op before"..."""
+    """How that row is known: "3 sync points before", "the last one off before it"."""
     bars: ErrorBars
     region: list[RegionOp]
-    """The reference ops that it stands for where they are several, in execution order."""
+    """The reference ops that it stands for if there are several, in execution order."""
     metrics: list[MetricValue]
     statistics: list[StatisticRow]
-    """Both sides, where a pair was compared by statistics."""
+    """Statistics of both sides, for a pair that was compared by statistics."""
     same_bytes: bool | None
-    """Of a pair compared by digests, or whose digests are known."""
+    """Whether the digests are equal; null where they are not known."""
     error_histogram: list[tuple[int, int]]
-    """floor(log2 |difference|), and how many elements."""
+    """floor(log2 |difference|), and the number of elements."""
     rms: Number
-    """Of the reference: what that histogram is seen against."""
+    """RMS of the reference, to which the histogram is compared."""
     rounding: int | None
-    """log2 of the unit of the precision against that, for the grey zone of the histogram."""
+    """log2 of the unit roundoff of the precision, for the grey zone of the histogram."""
     precision: str
-    """In words: float16."""
+    """Long name: float16."""
     notes: list[str]
     missing: str
     """Why the values cannot be shown; "" where they can."""
@@ -391,26 +391,26 @@ class RowDetail(Schema):
 
 
 class HeatMap(Schema):
-    """A plane of both tensors, pooled to the size asked for.
+    """A plane of both tensors, pooled to the requested size.
 
-    Every cell shows the element of the plane's patch where |difference| is greatest, on all three
-    maps; one that is NaN or infinite on one side only comes first.
+    Every cell shows the element of its patch with the largest |difference|, on all three maps; an
+    element that is NaN or infinite on one side only comes first.
     """
 
     shape: list[int]
     row_axis: int
-    """-1 where the tensor has one axis or none and the plane has one row."""
+    """-1 where the tensor has at most one axis, and the plane one row."""
     column_axis: int
     at: list[int]
-    """Index along every axis; of those two the entry is not used."""
+    """Index along every axis; those of the two axes of the plane are not used."""
     window: list[int]
-    """First row, last row + 1, first column, last column + 1 of the plane that is shown."""
+    """First row, last row + 1, first column, last column + 1 of the part that is shown."""
     rows: int
     columns: int
     patch: list[int]
-    """Rows and columns of the plane in a cell; those at the end may have fewer."""
+    """Rows and columns of the plane in one cell; cells at the end may have fewer."""
     wide: bool
-    """Whether the values come as float64, because float32 would not hold them exactly."""
+    """Whether the values are sent as float64, because float32 does not hold them exactly."""
     reference: str
     """Base64 of little-endian float32 or float64, rows x columns; the modulus if complex."""
     target: str
@@ -418,17 +418,17 @@ class HeatMap(Schema):
     """Always float32; 0 where both are masked or hold the same NaN or infinity, and where the map
     masks."""
     places: str
-    """Base64 of little-endian uint32: of each cell, row * (columns of the plane) + column of the
+    """Base64 of little-endian uint32: for each cell, row * (columns of the plane) + column of the
     element shown."""
     scale: float
-    """Greatest finite |value| of both sides among the elements shown that the map does not mask."""
+    """Largest finite |value| of both sides among the elements shown that the map does not mask."""
     difference_scale: float
     names: list[str]
-    """Of the axes where they are known, else "axis 0"..."""
+    """Names of the axes; "axis 0" and so on where they are not known."""
 
 
 class WorstElement(Schema):
-    """One element."""
+    """One element of a tensor, on both sides."""
 
     index: list[int]
     reference: Number
@@ -443,63 +443,63 @@ class Distribution(Schema):
     reference: list[int]
     target: list[int]
     reference_outside: int
-    """Elements that are not finite or masked."""
+    """Elements that are not finite, or masked."""
     target_outside: int
     worst: list[WorstElement]
     pattern: str
-    """What the worst elements share: "all in index 118 of axis 2"; "" if nothing."""
+    """What the worst elements have in common: "all in index 118 of axis 2"; "" if nothing."""
 
 
 class GraphColumns(Schema):
     """The ops of a run, or of one of its groups, column by column.
 
-    What it was given comes first, then the ops in execution order; parameters are left out. An
-    entry is named by its place in these columns. Columns of numbers are base64 of little-endian
-    int32; words that come again and again are sent once, and their places for every entry.
+    Inputs come first, then the ops in execution order; parameters are left out. An entry is
+    identified by its index in these columns. Columns of numbers are base64 of little-endian int32;
+    texts that repeat are sent once, with an index for every entry.
     """
 
     side: Side
     name: str
     group: str
-    """"" for the whole."""
+    """"" for the whole graph."""
     complete: bool
-    """False where there is too much to be sent whole: then entries are groups, and ops that are a
-    group of their own, or, of a group, those around the sync point that was asked for."""
+    """False where the graph is too large to be sent whole: then entries are groups, and ops that
+    are a group of their own; or, of one group, the ops around the requested sync point."""
     before: int
-    """Entries of the group that come before those sent here..."""
+    """Entries of the group before those that are sent..."""
     after: int
     """...and after them."""
     missing: str
-    """Why the graph is made of what the comparison knows, without its run; "" where it is not."""
+    """Why the graph was built without its run; "" where the run is available."""
     names: list[str]
     kinds: str
-    """One letter an entry: o op, x op that makes a model output, i input, s state, g group."""
+    """One letter per entry: o op, x op that makes a model output, i input, s state, g group."""
     types: list[str]
     type_of: str
     modules: list[str]
     module_of: str
     groups: list[str]
     group_of: str
-    """The group of the navigator that the entry belongs to; of a group what it is asked for by."""
+    """The group of the navigator that the entry belongs to; for a group its own name."""
     reasons: list[str]
-    """Why an entry has no sync point: "no counterpart"..., "" where it has one."""
+    """Why an entry has no sync point, such as "no counterpart"; "" where it has one."""
     reason_of: str
     counts: str
-    """Ops that an entry stands for: 1, or the size of a group."""
+    """Number of ops in an entry: 1, or the size of a group."""
     fused: str
-    """Ops of the other side that a sync point here stands for, 1 where it is one for one."""
+    """Number of ops of the other side that a sync point of the entry stands for."""
     into: str
-    """The entry that stands for this one too at a sync point of several ops, -1 where none does."""
+    """The entry that stands for this one too, where several ops are fused; else -1."""
     rows: str
     """The sync points of the entries, in execution order..."""
     row_of: str
     """...and the entry of each."""
     evidence: list[str]
-    """Why the two of a sync point are a pair, and how sure that is; on the target's side only."""
+    """Why the two ends of a sync point are a pair, and the confidence; only for the target."""
     evidence_of: str
-    """For every one of `rows`."""
+    """Index into `evidence` for each of `rows`."""
     edges: str
-    """From entry, to entry, and so on."""
+    """Pairs of entries: from, to."""
 
 
 class RowStates(Schema):
@@ -507,26 +507,26 @@ class RowStates(Schema):
 
     metric: str
     levels: str
-    """One letter a sync point, by its number in the table: c m l n."""
+    """One letter per sync point, by its number in the table: c m l n."""
     guilts: str
     """One letter: g guilty, f first-non-finite, i inherited, a amplified, o output, u unknown,
-    "." nothing."""
+    "." none."""
     bad: str
     """One letter: b where elements are NaN, infinite or masked on one side only, else "."."""
     scores: str
     """Base64 of little-endian float32; NaN where there is none."""
     bounds: str
-    """One letter: b where the score is only known to be at most this; of digests, which have no
-    score, s where the bytes are the same and d where they differ; else "."."""
+    """One letter: b where the score is an upper bound; for digests, which have no score, s where
+    the bytes are equal and d where they differ; else "."."""
     introduced: str
-    """The same for the introduced error, where the metric has one (psnr, sqnr, rmse, rel_l2,
-    max_abs); empty where it has not."""
+    """The metric of the introduced error, as `scores`; "" for metrics that have none (all but psnr,
+    sqnr, rmse, rel_l2, max_abs)."""
     orders: str
     """Base64 of little-endian uint32: `order` of every row."""
 
 
 class DriftGroup(Schema):
-    """A stretch of the drift strip that belongs to one module."""
+    """A part of the drift strip that belongs to one module."""
 
     group: str
     start: int
@@ -534,7 +534,7 @@ class DriftGroup(Schema):
 
 
 class DriftFlag(Schema):
-    """A mark that has words."""
+    """A mark of the drift strip with a text."""
 
     row: int
     order: int
@@ -543,22 +543,22 @@ class DriftFlag(Schema):
 
 
 class DriftStrip(Schema):
-    """What the drift strip needs beside the states of the rows."""
+    """What the drift strip shows in addition to the states of the rows."""
 
     points: int
-    """Places in execution order that it shows; the parameters come after them."""
+    """Places in execution order that it shows, without parameters, which come last."""
     values: int
-    """How many of them, without what the model was given, are of tensors kept as values."""
+    """Rows of computed tensors that were recorded as values."""
     groups: list[DriftGroup]
     flags: list[DriftFlag]
     limits: list[float]
-    """The two limits of the metric where they are the same for all rows, else empty."""
+    """The two limits of the metric if they are the same for all rows; else empty."""
     unmatched: list[int]
-    """Orders before which a target tensor stayed unmatched."""
+    """Places before which a target tensor has no counterpart."""
 
 
 class SourceMark(Schema):
-    """A line and the sync points of the ops it made, in execution order."""
+    """A source line and the sync points of its ops, in execution order."""
 
     line: int
     rows: list[int]
@@ -577,8 +577,8 @@ class SourceFile(Schema):
 
 
 class RowPlace(Schema):
-    """Where a sync point stands in the list."""
+    """The line of a sync point in the navigator's list."""
 
     index: int | None
-    """None where the filter hides it."""
+    """None where a filter hides it."""
     group: str

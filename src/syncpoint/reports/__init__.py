@@ -1,1 +1,1 @@
-"""Comparison -> terminal, CSV, JSON."""
+"""Reports of comparisons, diagnoses, analyses and bisections: terminal, CSV, JSON, notebook."""

@@ -1,4 +1,4 @@
-"""An analysis on a terminal and as JSON: outputs first, then who is guilty, then the table."""
+"""An analysis on a terminal and as JSON: outputs, guilty kernels, the table of buffers."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from syncpoint.comparison.judge_rows import is_excused
 from syncpoint.comparison.rows import Row, worst_first_key
 from syncpoint.errors import EXIT_UNCOVERED
 from syncpoint.files.outputs import write_output
-from syncpoint.metrics.ratio_text import ratio_text
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.reports.console import Console, Table, Text
 from syncpoint.reports.json_report import SCHEMA, as_json, to_strict_json
 from syncpoint.reports.name_format import run_text, short_source
-from syncpoint.reports.number_format import metric_text, more_text
+from syncpoint.reports.number_format import metric_text, more_text, ratio_text
 from syncpoint.reports.terminal_report import COLOURS
 from syncpoint.run.dims import format_shape
 from syncpoint.run.model import Role
@@ -29,7 +28,7 @@ _MAX_NAMES = 6
 
 
 def print_analysis(analysis: AnalysisResult, console: Console, rows: int = 24) -> None:
-    """Everything a person needs to see first."""
+    """Print the report of an analysis."""
     result = analysis.result
     console.print(Text(f"compiled   {run_text(result.target)}"), soft_wrap=True)
     for line in [*_run_notes(analysis), *result.warnings, *analysis.notes]:
@@ -57,22 +56,22 @@ def print_analysis(analysis: AnalysisResult, console: Console, rows: int = 24) -
 def headline(analysis: AnalysisResult) -> str:
     """The verdict in one line."""
     coverage = analysis.result.coverage
-    seen = f"compared {coverage.compared} of {coverage.target_tensors} buffers"
+    compared = f"compared {coverage.compared} of {coverage.target_tensors} buffers"
     if all(output.truth.passes is None for output in analysis.outputs):
-        seen += "; without float64 nobody can say who is right"
+        compared += "; without a float64 run it is unknown which side is right"
     if analysis.exit_code == EXIT_UNCOVERED:
-        return f"nothing compared: {seen}"
+        return f"nothing compared: {compared}"
     verdict = analysis.verdict
     why = ""
     if verdict is Verdict.LARGE:
         if analysis.guilty:
             kernels = dict.fromkeys(_kernel_name(analysis, row) for row in analysis.guilty)
-            why = f"error is made in {_list_names(list(kernels))}; "
+            why = f"error introduced in {_list_names(list(kernels))}; "
         elif analysis.lowering:
-            why = "the compiled graph is not the model; "
+            why = "the compiled graph differs from the model; "
         else:
-            why = "outputs are off; "
-    return f"{verdict.glyph} {verdict.value}: {why}{seen}"
+            why = "outputs diverge; "
+    return f"{verdict.glyph} {verdict.value}: {why}{compared}"
 
 
 def _run_notes(analysis: AnalysisResult) -> Iterator[str]:
@@ -85,14 +84,14 @@ def _run_notes(analysis: AnalysisResult) -> Iterator[str]:
 
 
 def _steadiness_lines(analysis: AnalysisResult) -> Iterator[str]:
-    shaky = {name: ops for name, ops in analysis.runs.unsteady.items() if ops}
-    if not shaky:
+    unsteady = {name: ops for name, ops in analysis.runs.unsteady.items() if ops}
+    if not unsteady:
         yield f"steady     {', '.join(analysis.runs.unsteady)}: the same bits in two runs each"
-    for name, ops in shaky.items():
-        yield f"unsteady   {name} gives other bits the second time at {_list_names(ops)}"
+    for name, ops in unsteady.items():
+        yield f"unsteady   {name} gives different bits in a second run at {_list_names(ops)}"
 
 
-def _outputs_table(found: tuple[OutputErrors, ...]) -> Table:
+def _outputs_table(outputs: tuple[OutputErrors, ...]) -> Table:
     table = Table()
     table.add_column("output", overflow="fold")
     for name in ("compiled − float64", "eager − float64", "float64 rms"):
@@ -100,7 +99,7 @@ def _outputs_table(found: tuple[OutputErrors, ...]) -> Table:
     table.add_column("nearer to float64")
     table.add_column("torch's rule")
     table.add_column("metadata", overflow="fold")
-    for output in found:
+    for output in outputs:
         truth = output.truth
         word = {True: "pass", False: "fail", None: "–"}[truth.passes]
         style = COLOURS[Verdict.LARGE] if truth.passes is False else ""
@@ -151,7 +150,7 @@ def _buffer_rows(analysis: AnalysisResult) -> list[Row]:
 
 def _cells(analysis: AnalysisResult, row: Row) -> list[Text]:
     colour = COLOURS[row.verdict]
-    made, truth = row.introduced, analysis.truths.get(row.reference.key)
+    introduced, truth = row.introduced, analysis.truths.get(row.reference.key)
     word = row.verdict.value if row.verdict is not Verdict.NONE else row.why.code or ""
     if is_excused(row, analysis.result.choice):
         word = "nearer"
@@ -161,7 +160,10 @@ def _cells(analysis: AnalysisResult, row: Row) -> list[Text]:
         Text(row.target.label),
         Text(row.reference.label, style="dim"),
         Text(metric_text("psnr", numbers.get("psnr")), style=colour),
-        Text(ratio_text(made.ratio) if made else "", style=COLOURS[row.introduced_verdict]),
+        Text(
+            ratio_text(introduced.ratio) if introduced else "",
+            style=COLOURS[row.introduced_verdict],
+        ),
         Text(metric_text("rmse", truth.compiled if truth else None)),
         Text(metric_text("rmse", truth.eager if truth else None)),
         Text(_kernel_name(analysis, row), style="dim"),
@@ -172,44 +174,45 @@ def _cells(analysis: AnalysisResult, row: Row) -> list[Text]:
 
 
 def _lines_after_table(analysis: AnalysisResult) -> Iterator[str]:
-    left = [u for u in analysis.result.unmatched if u.side == "target" and u.counted]
-    if left:
-        yield f"no op of the graph has the value of {_list_names([u.op for u in left])}"
+    unmatched = [u for u in analysis.result.unmatched if u.side == "target" and u.counted]
+    if unmatched:
+        yield f"no op of the graph has the value of {_list_names([u.op for u in unmatched])}"
     hidden = analysis.hidden()
     if hidden:
         kernels = len(set(hidden.values()))
         yield (
-            f"{len(hidden)} ops have no buffer of their own; {kernels} kernels compute them on"
-            " the way (all in --json)"
+            f"{len(hidden)} ops have no buffer of their own; {kernels} kernels compute them (all in"
+            " --json)"
         )
     if analysis.metadata:
-        first, said = next(iter(analysis.metadata.items()))
+        first, differences = next(iter(analysis.metadata.items()))
         yield (
-            f"{len(analysis.metadata)} buffers are laid out or typed otherwise than the eager op:"
-            f" {first}: {'; '.join(said)}"
+            f"{len(analysis.metadata)} buffers differ from the eager op in layout or dtype:"
+            f" {first}: {'; '.join(differences)}"
         )
 
 
 def _guilty_lines(analysis: AnalysisResult) -> Iterator[str]:
-    shares = {c.op: c for c in analysis.contributions}
-    inside = analysis.hidden()
+    contribution_of = {c.op: c for c in analysis.contributions}
+    kernel_of = analysis.hidden()
     for row in analysis.guilty[:_MAX_NAMES]:
         kernel = _kernel_name(analysis, row)
         where = ", ".join(p for p in (row.target.module, row.target.source) if p)
         yield ""
         yield f"■ {row.target.label} in {kernel} ({where or 'no source'})"
-        yield f"  makes {_introduced_text(row)}"
-        hidden = [op for op, owner in inside.items() if owner == kernel]
+        yield f"  introduces {_introduced_text(row)}"
+        hidden = [op for op, owner in kernel_of.items() if owner == kernel]
         if hidden:
             yield f"  the kernel also computes {_list_names(hidden)}, which have no buffer"
-        if row.target.label in shares:
-            found = shares[row.target.label]
+        if row.target.label in contribution_of:
+            contribution = contribution_of[row.target.label]
             yield (
-                f"  with eager's value in its place the final error falls by {found.share:.0%}"
-                f" ({found.before:.2g} to {found.after:.2g} relative L2)"
+                "  with the value of eager in its place, the final error falls by"
+                f" {contribution.share:.0%} ({contribution.before:.2g} to {contribution.after:.2g}"
+                " relative L2)"
             )
     if len(analysis.guilty) > _MAX_NAMES:
-        yield f"… and {len(analysis.guilty) - _MAX_NAMES} more that make error"
+        yield f"… and {len(analysis.guilty) - _MAX_NAMES} more guilty buffers"
 
 
 def _introduced_text(row: Row) -> str:
@@ -231,15 +234,15 @@ def _list_names(names: list[str]) -> str:
 
 
 def as_text(analysis: AnalysisResult, rows: int = 24) -> str:
-    """The same as plain text."""
+    """The report as plain text."""
     out = io.StringIO()
     print_analysis(analysis, Console(out, width=200), rows)
     return out.getvalue()
 
 
 def analysis_json(analysis: AnalysisResult) -> dict[str, Any]:
-    """Plain data; non-finite numbers are strings, what cannot be computed is None."""
-    data = {
+    """The analysis as plain data; non-finite numbers are strings, n/a is None."""
+    document = {
         "schema": SCHEMA,
         "verdict": analysis.verdict.value,
         "exit_code": analysis.exit_code,
@@ -271,14 +274,14 @@ def analysis_json(analysis: AnalysisResult) -> dict[str, Any]:
             str(key): {"compiled_rmse": t.compiled, "eager_rmse": t.eager, "nearer": t.nearer}
             for key, t in analysis.truths.items()
         },
-        "metadata": {label: list(said) for label, said in analysis.metadata.items()},
+        "metadata": {label: list(differences) for label, differences in analysis.metadata.items()},
         "hidden": analysis.hidden(),
         "comparison": as_json(analysis.result),
     }
-    found = to_strict_json(data)
-    return found if isinstance(found, dict) else {}
+    strict = to_strict_json(document)
+    return strict if isinstance(strict, dict) else {}
 
 
 def write_analysis_json(analysis: AnalysisResult, path: Path) -> Path:
-    """Write it."""
+    """Write the analysis as JSON."""
     return write_output(path, json.dumps(analysis_json(analysis), indent=1, allow_nan=False))

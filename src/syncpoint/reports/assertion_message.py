@@ -13,16 +13,16 @@ from syncpoint.reports.warning_lines import inputs_lines, unverified_lines
 
 
 def assertion_text(result: Result, fail_on: str = "large") -> str:
-    """All that an assertion has to say."""
+    """The message of a failed assertion."""
     lines = [*inputs_lines(result), *unverified_lines(result), headline(result)]
     if result.exit_code(fail_on) == EXIT_UNCOVERED:
         lines.append(uncovered_text(result))
-    shown = result.first_divergence or [
+    divergent_rows = result.first_divergence or [
         row for row in result.worst(3) if row.verdict.severity or row.verdict is Verdict.NONE
     ]
-    for row in shown[:3]:
+    for row in divergent_rows[:3]:
         lines += divergence_lines(row, result)
     for row in result.outputs:
-        if row.verdict.severity and row not in shown:
+        if row.verdict.severity and row not in divergent_rows:
             lines += divergence_lines(row, result)
     return "\n".join(map(make_visible, lines))

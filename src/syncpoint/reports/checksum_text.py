@@ -1,4 +1,4 @@
-"""How many tensors were checked against their checksums, in words."""
+"""How many tensors were verified by their checksums, in words."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from syncpoint.comparison.result import Result
 
 
 def verified_line(result: Result) -> str:
-    """How many of the tensors that were read fit their checksums; "" where nobody counted."""
+    """How many of the tensors that were read match their checksums; "" if not counted."""
     sides = {side: verified_text(counts) for side, counts in result.verified.items()}
     if len(sides) == 2 and len(set(sides.values())) == 1:
         return f"{sides['target']}, on both sides"
@@ -16,7 +16,7 @@ def verified_line(result: Result) -> str:
 
 
 def verified_text(counts: Mapping[str, int]) -> str:
-    """The counts of one side, after the word verified."""
+    """The counts of one side, to follow the word `verified`."""
     tensors, unverified = counts["tensors"], counts["unverified"]
     if tensors and unverified == tensors:
         return f"0 of {tensors} tensors read (no checksums)"

@@ -1,8 +1,8 @@
-"""The one way to a terminal: nothing printed through here interprets what a name contains.
+"""Terminal output that never interprets control characters or markup in names.
 
-`Text`, `Table` and `Console` are those of rich with foreign strings made visible and without its
-markup. Single lines are printed by `syncpoint.cli.output`. A rule of the linter keeps every other
-module from the originals, so that a new report cannot forget it.
+`Text`, `Table` and `Console` are those of rich, without markup and with foreign strings made
+visible. `syncpoint.cli.output` prints single lines. A linter rule forbids the originals in all
+other modules.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ import rich.text
 from syncpoint.foreign_text import MAX_NAME_CHARS, make_visible
 
 RichText = rich.text.Text
-"""Parts of a `Text`: already visible."""
-WIDE = 200
-"""Columns where the output has no width of its own."""
+"""A part of a `Text`, whose characters are visible already."""
+DEFAULT_WIDTH = 200
+"""Columns if the output has no width of its own."""
 
 
 class Text(rich.text.Text):
-    """One line. What it is made of or given later is shown, never obeyed."""
+    """One line; control characters and markup in it are shown, not interpreted."""
 
     def __init__(self, text: str = "", style: Any = "", **options: Any) -> None:
         super().__init__(make_visible(text), style, **options)
 
     def append(self, text: Any, style: Any = None) -> Text:
-        """Add to its end."""
+        """Append text."""
         super().append(make_visible(text) if isinstance(text, str) else text, style)
         return self
 
 
 class Table(rich.table.Table):
-    """Columns without lines between them; cells are text, long ones are cut in the middle."""
+    """A table without lines; long cells are cut in the middle."""
 
     def __init__(self) -> None:
         super().__init__(box=None, pad_edge=False, header_style="dim", padding=(0, 1))
@@ -45,7 +45,7 @@ class Table(rich.table.Table):
 
 
 def as_cell(cell: str | RichText) -> RichText:
-    """What stands in a cell of a table."""
+    """The content of a table cell."""
     if isinstance(cell, str):
         return Text(make_visible(cell, MAX_NAME_CHARS))
     if len(cell.plain) > MAX_NAME_CHARS:
@@ -54,16 +54,16 @@ def as_cell(cell: str | RichText) -> RichText:
 
 
 class Console(rich.console.Console):
-    """Where a report is printed; a plain string is one line of text."""
+    """The destination of a report; a plain string is one line."""
 
     def __init__(
         self,
         file: IO[str] | None = None,
         width: int | None = None,
-        piped_width: int = WIDE,
+        piped_width: int = DEFAULT_WIDTH,
         stderr: bool = False,
     ) -> None:
-        """`width` for what is no terminal at all; `piped_width` for a pipe."""
+        """`width` fixes the width; `piped_width` is the width if the output is no terminal."""
         plain: dict[str, Any] = {} if file is None else {"color_system": None}
         super().__init__(
             file=file,
@@ -78,11 +78,13 @@ class Console(rich.console.Console):
             self.width = piped_width
 
     def on_broken_pipe(self) -> None:
-        """The reader went away, as `head` does. Rich would end Python with exit code 1, which
-        means "diverges"; the command line knows what to do."""
+        """Raise BrokenPipeError if the reader has closed the pipe, as `head` does.
+
+        Rich would exit with code 1, which means "diverges"; the command line handles the error.
+        """
         self.quiet = True
         raise BrokenPipeError
 
     def render_str(self, text: str, **options: Any) -> rich.text.Text:
-        """A plain string as text."""
+        """A plain string as text, without markup."""
         return super().render_str(make_visible(text), **options)

@@ -1,4 +1,4 @@
-"""The table as CSV, for spreadsheets and scripts: every column, one line a sync point."""
+"""The table of a comparison as CSV: every column, one line per sync point."""
 
 from __future__ import annotations
 
@@ -31,12 +31,15 @@ _FIRST_COLUMNS = (
     "introduced_verdict",
     "introduced_ratio",
 )
-"""What a person looks for, left of everything else."""
+"""Columns that come first, because people look for them."""
 
 
 def write_csv(result: Result, path: Path) -> Path:
-    """Write the table. Shapes are `1x3x4`, lists are joined by a space, n/a is empty; a text
-    that a spreadsheet would run as a formula has an apostrophe before it."""
+    """Write the table as CSV.
+
+    Shapes are written as `1x3x4`, lists are joined by spaces, n/a is empty. A text that a
+    spreadsheet would run as a formula gets a leading apostrophe.
+    """
     import polars as pl
 
     rest = [name for name in result.table.columns if name not in _FIRST_COLUMNS]

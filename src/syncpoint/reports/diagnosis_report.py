@@ -1,4 +1,4 @@
-"""The diagnosis on a terminal: the symptom, then what was found, a few lines each."""
+"""The diagnosis on a terminal: the symptom, then the findings, a few lines each."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from syncpoint.reports.terminal_layout import print_line, print_wrapped
 from syncpoint.reports.warning_lines import unreadable_lines
 
 PIPED_WIDTH = 100
-"""Columns where the output has no width of its own: sentences are read, not compared."""
+"""Columns if the output has no width of its own; narrow enough to read sentences."""
 Line = tuple[Text, int, int]
-"""A line, its indent, and how much further in it goes on where it is too long."""
+"""A line, its indent, and the further indent of its continuation lines."""
 _STYLES = {Level.CAUSE: "bold red", Level.SUSPECT: "yellow", Level.NOTE: "dim"}
 _GLYPHS = {Level.CAUSE: "■", Level.SUSPECT: "▲", Level.NOTE: "·"}
 _MAX_EVIDENCE = 4
-"""Sentences of evidence a finding; the JSON has all."""
+"""Maximum sentences of evidence per finding; the JSON has all."""
 _PROCESSING_ADVICE = (
-    "If results in service differ all the same, look at what is done before and after the models:",
+    "If results in production differ nevertheless, compare pre- and postprocessing:",
     "  --preprocess ours.py:prepare --preprocess theirs.py:prepare --raw SAMPLE",
 )
-"""For those whose task goes wrong though the models agree."""
+"""Advice if the models agree but the application does not."""
 _LABEL_WIDTH = len("reference  ")
 _MAX_NOTES = 3
 _MAX_CAUSES = 3
-"""Findings at the end of a comparison."""
+"""Maximum number of findings at the end of a comparison."""
 
 
 def print_diagnosis(result: Result, console: Console) -> None:
-    """The symptom first, then the findings in order, then what was run to find out."""
+    """Print the symptom, then the findings, then the experiments."""
     print_line(Text(f"target     {run_text(result.target)}"), console, hang=_LABEL_WIDTH)
     print_line(Text(f"reference  {run_text(result.reference)}"), console, hang=_LABEL_WIDTH)
     for line in unreadable_lines(result):
@@ -46,30 +46,30 @@ def print_diagnosis(result: Result, console: Console) -> None:
 
 
 def as_text(result: Result) -> str:
-    """The same as plain text."""
+    """The report as plain text."""
     out = io.StringIO()
     print_diagnosis(result, Console(out, width=PIPED_WIDTH))
     return out.getvalue()
 
 
-def print_lines(said: Iterable[Line], console: Console) -> None:
-    """Print them; a line that is too long goes on under its text."""
-    for text, indent, hang in said:
+def print_lines(lines: Iterable[Line], console: Console) -> None:
+    """Print lines; a line that is too long continues under its text."""
+    for text, indent, hang in lines:
         print_wrapped(text, console, hang, indent)
 
 
 def diagnosis_lines(diagnosis: Diagnosis) -> Iterator[Line]:
-    """All that there is to say."""
+    """The lines of a diagnosis."""
     yield Text(), 0, 0
     symptom = diagnosis.symptom.value
     yield Text(f"{symptom[0].upper()}{symptom[1:]}. {diagnosis.summary}.", style="bold"), 0, 2
-    shown = [f for f in diagnosis.findings if f.level is not Level.NOTE]
+    causes = [f for f in diagnosis.findings if f.level is not Level.NOTE]
     notes = [f for f in diagnosis.findings if f.level is Level.NOTE]
-    if not shown and diagnosis.symptom is Symptom.NONE:
+    if not causes and diagnosis.symptom is Symptom.NONE:
         yield from ((Text(line), 0, 2) for line in _PROCESSING_ADVICE)
-    elif not shown:
+    elif not causes:
         yield Text("No cause was found."), 0, 2
-    for number, finding in enumerate([*shown, *notes[:_MAX_NOTES]], start=1):
+    for number, finding in enumerate([*causes, *notes[:_MAX_NOTES]], start=1):
         yield Text(), 0, 0
         yield from _finding_lines(number, finding)
     if len(notes) > _MAX_NOTES:
@@ -77,28 +77,29 @@ def diagnosis_lines(diagnosis: Diagnosis) -> Iterator[Line]:
     if diagnosis.experiments or diagnosis.troubles or diagnosis.absent:
         yield Text(), 0, 0
     if diagnosis.experiments:
-        yield Text(f"was run to find out: {'; '.join(diagnosis.experiments)}", "dim"), 0, 2
+        yield Text(f"experiments: {'; '.join(diagnosis.experiments)}", "dim"), 0, 2
     for line in diagnosis.trouble_lines:
         yield Text(line, "yellow"), 0, 2
     if diagnosis.absent:
-        yield Text(f"not at hand: {_absent_text(diagnosis.absent)}", "yellow"), 0, 2
+        yield Text(f"not available: {_absent_text(diagnosis.absent)}", "yellow"), 0, 2
 
 
 def _absent_text(absent: Mapping[str, str]) -> str:
-    """Which runs could not be looked into and why, with the cure."""
-    gone = " and ".join(f"the {side}'s run ({why})" for side, why in absent.items())
-    them = "it" if len(absent) == 1 else "them"
-    return f"{gone}; bring {them} back, or compare again and keep both runs, to look deeper"
+    """The runs that could not be read, the reasons and the cure."""
+    missing_runs = " and ".join(f"the {side}'s run ({why})" for side, why in absent.items())
+    pronoun = "it" if len(absent) == 1 else "them"
+    cure = f"restore {pronoun}, or compare again and keep both runs"
+    return f"{missing_runs}; for a deeper diagnosis, {cure}"
 
 
 def cause_lines(result: Result) -> Iterator[Line]:
-    """The first causes, and what the diagnosis could not do, for the end of a longer report."""
-    found = [f for f in result.findings if f.level is not Level.NOTE]
-    for number, finding in enumerate(found[:_MAX_CAUSES], start=1):
+    """The first causes and the troubles of the diagnosis, for the end of a comparison report."""
+    causes = [f for f in result.findings if f.level is not Level.NOTE]
+    for number, finding in enumerate(causes[:_MAX_CAUSES], start=1):
         yield Text(), 0, 0
         yield from _finding_lines(number, finding)
-    if len(found) > _MAX_CAUSES:
-        more = more_text(len(found) - _MAX_CAUSES, "finding")
+    if len(causes) > _MAX_CAUSES:
+        more = more_text(len(causes) - _MAX_CAUSES, "finding")
         yield Text(f"{more}: syncpoint diagnose", "dim"), 0, 2
     if result.diagnosis is None and result.verdict is not Verdict.CLOSE:
         yield Text(), 0, 0
@@ -122,4 +123,4 @@ def _finding_lines(number: int, finding: Finding) -> Iterator[Line]:
     if finding.next:
         yield Text(f"next: {finding.next}", style="bold"), 4, 2
     for experiment in finding.missing[:2]:
-        yield Text(f"would tell more: {experiment}", style="dim"), 4, 2
+        yield Text(f"would give more evidence: {experiment}", style="dim"), 4, 2

@@ -1,4 +1,4 @@
-"""A divergence in words: what, what share, the greatest difference and where, whose fault."""
+"""The message about one row: mismatched share, max absolute error, PSNR, introduced error."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from syncpoint.run.model import Role
 
 
 def row_place(row: Row) -> str:
-    """The place of a row: op, module and line."""
-    place = [p for p in (row.target.module or row.reference.module,) if p]
+    """The op of a row with its module and source line."""
+    location = [p for p in (row.target.module or row.reference.module,) if p]
     source = row.target.source or row.reference.source
     if source:
-        place.append(source)
-    return f"{row.target.label} ({', '.join(place)})" if place else row.target.label
+        location.append(source)
+    return f"{row.target.label} ({', '.join(location)})" if location else row.target.label
 
 
 def divergence_lines(row: Row, result: Result) -> list[str]:
-    """The message of one row, a few lines: each is one statement."""
+    """The message about one row, one statement per line."""
     mark = "first non-finite" if row.first_non_finite else row.verdict.value
     lines = [f"{row.verdict.glyph} {mark}: {row_place(row)}"]
     if row.numbers is None or row.basis != "values":
@@ -53,8 +53,8 @@ def _element_lines(row: Row, numbers: Any, limits: Limits) -> list[str]:
             " on one side only"
         )
     if limits.exact:
-        off = numbers["count"] - numbers["equal"]
-        lines.append(f"  {off:,} of {numbers['count']:,} elements are unequal")
+        unequal = numbers["count"] - numbers["equal"]
+        lines.append(f"  {unequal:,} of {numbers['count']:,} elements are unequal")
     elif numbers["compared"]:
         off_share = 1 - (numbers["allclose"] or 0.0)
         lines.append(
@@ -62,9 +62,9 @@ def _element_lines(row: Row, numbers: Any, limits: Limits) -> list[str]:
             " precision"
         )
     if numbers["max_abs"] is not None and numbers["max_abs_index"] is not None:
-        at = _index_text(numbers["max_abs_index"], row.reference.shape)
+        index = _index_text(numbers["max_abs_index"], row.reference.shape)
         allowed = metric_bound("max_abs", numbers, limits, 0)
-        text = f"  greatest difference {metric_text('max_abs', numbers['max_abs'])} at {at}"
+        text = f"  max absolute error {metric_text('max_abs', numbers['max_abs'])} at {index}"
         if allowed is not None and numbers["max_abs"] > allowed and not limits.exact:
             text += f" (up to {metric_text('max_abs', allowed)} is close)"
         lines.append(text)
@@ -80,15 +80,21 @@ def _element_lines(row: Row, numbers: Any, limits: Limits) -> list[str]:
 
 
 def _statistics_lines(row: Row) -> list[str]:
-    """The statistics of both sides, for whoever wants to see what speaks against them."""
+    """The statistics that differ between the two sides."""
     numbers = row.numbers or {}
-    said = []
+    differences = []
     for name in ("min", "max", "mean", "l2", "nan", "inf"):
-        mine, theirs = (numbers.get(f"{side}_{name}") for side in ("target", "reference"))
-        if mine is not None and theirs is not None and mine != theirs:
-            both = (_statistic_text(name, value) for value in (mine, theirs))
-            said.append(f"{name} {' against '.join(both)}")
-    return [f"  {', '.join(said)}"] if said else []
+        target_value, reference_value = (
+            numbers.get(f"{side}_{name}") for side in ("target", "reference")
+        )
+        if (
+            target_value is not None
+            and reference_value is not None
+            and target_value != reference_value
+        ):
+            texts = (_statistic_text(name, value) for value in (target_value, reference_value))
+            differences.append(f"{name} {' against '.join(texts)}")
+    return [f"  {', '.join(differences)}"] if differences else []
 
 
 def _statistic_text(name: str, value: Any) -> str:
@@ -98,20 +104,20 @@ def _statistic_text(name: str, value: Any) -> str:
 
 
 def _introduced_lines(row: Row, result: Result) -> list[str]:
-    made = row.introduced
-    if made is None:
+    introduced = row.introduced
+    if introduced is None:
         unknown = [f"  introduced error unknown: {row.unknown}"] if row.unknown else []
         return unknown + _parameter_lines(row, result)
-    precision = long_name(made.preset)
-    if made.ratio == inf and not made.expected:
-        text = "introduced here: its precision allows no error at all"
+    precision = long_name(introduced.preset)
+    if introduced.ratio == inf and not introduced.expected:
+        text = "introduced by this op: its precision allows no error at all"
     else:
-        text = f"introduced here: {ratio_text(made.ratio)} of what {precision} allows"
+        text = f"introduced by this op: {ratio_text(introduced.ratio)} what {precision} allows"
     lines = [f"  {text}"]
-    if made.region:
+    if introduced.region:
         lines.append(
-            f"  somewhere in the reference's {', '.join(made.region)}, which lie between two sync"
-            " points"
+            f"  in one of the reference ops {', '.join(introduced.region)}, which lie between two"
+            " sync points"
         )
     if row.guilty:
         lines += _parameter_lines(row, result)
@@ -120,15 +126,15 @@ def _introduced_lines(row: Row, result: Result) -> list[str]:
             for r in result.rows
         )
         if followers:
-            points = "sync point is" if followers == 1 else "sync points are"
-            lines.append(f"  {followers} later {points} off and only inherited it")
+            points = "sync point has" if followers == 1 else "sync points have"
+            lines.append(f"  {followers} later {points} only inherited the error")
     return lines
 
 
 def _parameter_lines(row: Row, result: Result) -> list[str]:
-    """Parameters of the op's module that differ: more often than not, the answer."""
+    """The parameters of the op's module that differ, which are often the cause."""
     module = row.target.module
-    named = [
+    different_parameters = [
         f"{r.target.label} ({_distance_text(r)})"
         for r in result.rows
         if r.target.key.role is Role.PARAMETER
@@ -136,7 +142,11 @@ def _parameter_lines(row: Row, result: Result) -> list[str]:
         and module
         and r.target.key.op.op.rpartition(".")[0] == module
     ]
-    return [f"  its parameters differ: {', '.join(named)}"] if named else []
+    return (
+        [f"  its parameters differ: {', '.join(different_parameters)}"]
+        if different_parameters
+        else []
+    )
 
 
 def _distance_text(row: Row) -> str:
@@ -144,7 +154,7 @@ def _distance_text(row: Row) -> str:
     if row.basis == "statistics":
         return f"at most {metric_text('psnr', numbers.get('psnr_bound'))} dB"
     if row.basis == "digest":
-        return "other bytes"
+        return "different bytes"
     return f"{metric_text('psnr', numbers.get('psnr'))} dB"
 
 

@@ -1,4 +1,4 @@
-"""The comparison for other programs: the JSON of INTERFACE.md, strict."""
+"""The comparison as strict JSON (INTERFACE.md), for other programs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ SCHEMA = 1
 
 
 def as_json(result: Result) -> dict[str, Any]:
-    """Plain data; non-finite numbers are strings, what cannot be computed is None."""
-    data = {
+    """The comparison as plain data; non-finite numbers are strings, n/a is None."""
+    document = {
         "schema": SCHEMA,
         "verdict": result.verdict.value,
         "headline": headline(result),
@@ -52,9 +52,9 @@ def as_json(result: Result) -> dict[str, Any]:
         "findings": [finding.as_dict() for finding in result.findings],
     }
     if result.through is not None:
-        data["through"] = result.through.as_dict()
-    found = to_strict_json(data)
-    return found if isinstance(found, dict) else {}
+        document["through"] = result.through.as_dict()
+    strict = to_strict_json(document)
+    return strict if isinstance(strict, dict) else {}
 
 
 def _row(row: Row) -> dict[str, Any]:
@@ -78,20 +78,24 @@ def _row(row: Row) -> dict[str, Any]:
 
 
 def _reason(why: Reason) -> dict[str, str | None]:
-    """The parts of a reason."""
+    """The parts of a reason, None where empty."""
     parts = {"reason_code": why.code, "reason_detail": why.detail, "reason_cure": why.cure}
     return {name: part or None for name, part in parts.items()}
 
 
-def _introduced(made: Introduced | None, row: Row) -> dict[str, Any] | None:
-    if made is None:
+def _introduced(introduced: Introduced | None, row: Row) -> dict[str, Any] | None:
+    if introduced is None:
         return {"unknown": str(row.unknown)} if row.unknown else None
-    said: dict[str, Any] = {
-        f.name: getattr(made, f.name)
+    fields_of_introduced: dict[str, Any] = {
+        f.name: getattr(introduced, f.name)
         for f in fields(Introduced)
         if f.name not in ("expected", "region")
     }
-    return {**said, "region": list(made.region), "verdict": row.introduced_verdict.value}
+    return {
+        **fields_of_introduced,
+        "region": list(introduced.region),
+        "verdict": row.introduced_verdict.value,
+    }
 
 
 def _end(end: End) -> dict[str, Any]:
@@ -115,7 +119,7 @@ def _end(end: End) -> dict[str, Any]:
 
 
 def to_strict_json(value: Any) -> Any:
-    """The value with non-finite numbers as strings."""
+    """The value with non-finite numbers as strings, which strict JSON allows."""
     if isinstance(value, float) and not isfinite(value):
         return "nan" if isnan(value) else "inf" if value > 0 else "-inf"
     if isinstance(value, dict):
@@ -126,5 +130,5 @@ def to_strict_json(value: Any) -> Any:
 
 
 def write_json(result: Result, path: Path) -> Path:
-    """Write it."""
+    """Write the comparison as JSON."""
     return write_output(path, json.dumps(as_json(result), indent=1, allow_nan=False))

@@ -1,4 +1,4 @@
-"""Names of runs and source lines as people read them."""
+"""Names as text: runs and source lines."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any
 
 
 def short_source(source: str) -> str:
-    """`file.py:12` without its folders, for tables; the files have it whole."""
+    """`file.py:12` without its folders, for tables."""
     return source.replace("\\", "/").rsplit("/", 1)[-1]
 
 
 def run_text(about: Any) -> str:
-    """A run in a few words: what, by what, where, in what precision."""
+    """A run in a few words: model, runtime, device, precision."""
     name = about["model"] or about["path"] or "in memory"
     runtime = " ".join(p for p in (about["runtime"], about["runtime_version"]) if p)
     facts = ", ".join(p for p in (runtime, about["device"], about["precision"]) if p)

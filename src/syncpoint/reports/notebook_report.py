@@ -1,6 +1,6 @@
-"""A comparison in a notebook: the picture first, then where the runs part, then the worst rows.
+"""A comparison in a notebook: the PSNR chart, the first divergence, the worst rows.
 
-Plain HTML and SVG without scripts, so that it shows wherever a notebook is shown.
+Plain HTML and SVG without scripts, so that every notebook viewer shows it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from syncpoint.reports.verdict_line import headline
 from syncpoint.reports.warning_lines import inputs_lines, unreadable_lines, unverified_lines
 from syncpoint.run.model import Role
 
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 760, 120, 34, 16
+_WIDTH, _HEIGHT, _LEFT_MARGIN, _BOTTOM_MARGIN = 760, 120, 34, 16
 _MAX_POINTS = 2000
 _MAX_ROWS = 8
 _COLOURS = {
@@ -35,14 +35,14 @@ _COLOURS = {
 
 
 def notebook_html(result: Result) -> str:
-    """All of it."""
-    red = [*inputs_lines(result), *unreadable_lines(result)]
-    red += unverified_lines(result)
+    """The report as HTML."""
+    alarms = [*inputs_lines(result), *unreadable_lines(result)]
+    alarms += unverified_lines(result)
     parts = [
         _drift_svg(result),
         f"<div><b>target</b> {escape(run_text(result.target))} &nbsp; "
         f"<b>reference</b> {escape(run_text(result.reference))}</div>",
-        *(f"<div style='color:#b0231c'>{escape(line)}</div>" for line in red),
+        *(f"<div style='color:#b0231c'>{escape(line)}</div>" for line in alarms),
         f"<div style='color:{_COLOURS[result.verdict]};font-weight:600'>"
         f"{escape(headline(result))}</div>",
         f"<div style='color:{_COLOURS[Verdict.NONE]}'>"
@@ -65,7 +65,7 @@ def notebook_html(result: Result) -> str:
 
 
 def escape(text: str) -> str:
-    """Text for HTML: its markup is none, and what hides or reverses other text is visible."""
+    """Escaped text for HTML; characters that hide or reverse other text become visible."""
     return html_escape(make_visible(text))
 
 
@@ -86,20 +86,22 @@ def _rows_in_order(result: Result) -> list[Row]:
 
 
 def _order_key(row: Row) -> tuple[bool, bool, int]:
-    """What the model was given comes first, what has no place in the execution last."""
-    given = row.target.key.role is Role.MODEL_INPUT
-    return (not given, row.target.order < 0, row.target.order)
+    """Sort key: model inputs first, rows without a position in the execution order last."""
+    is_input = row.target.key.role is Role.MODEL_INPUT
+    return (not is_input, row.target.order < 0, row.target.order)
 
 
 def _thin_points(rows: list[Row]) -> list[tuple[int, Row]]:
-    """At most so many points: the worst of each stretch, and every guilty one."""
+    """At most `_MAX_POINTS` points: the worst of each interval, and every guilty row."""
     step = -(-len(rows) // _MAX_POINTS) if rows else 1
     chosen: dict[int, Row] = {}
     for start in range(0, len(rows), step):
-        piece = list(enumerate(rows[start : start + step], start))
-        at, row = min(piece, key=lambda one: _psnr_or_inf(one[1]))
-        chosen[at] = row
-    chosen.update({at: row for at, row in enumerate(rows) if row.guilty and row.verdict.severity})
+        interval = list(enumerate(rows[start : start + step], start))
+        index, row = min(interval, key=lambda candidate: _psnr_or_inf(candidate[1]))
+        chosen[index] = row
+    chosen.update(
+        {index: row for index, row in enumerate(rows) if row.guilty and row.verdict.severity}
+    )
     return sorted(chosen.items())
 
 
@@ -109,30 +111,32 @@ def _psnr_or_inf(row: Row) -> float:
 
 
 def _drift_svg(result: Result) -> str:
-    """PSNR over execution order, the rows that are off marked by shape as well as by colour."""
+    """The PSNR chart over the execution order; rows that are not close are marked by shape."""
     rows = _rows_in_order(result)
-    points = [(at, row, _psnr_or_inf(row)) for at, row in _thin_points(rows)]
+    points = [(index, row, _psnr_or_inf(row)) for index, row in _thin_points(rows)]
     finite = [value for _, _, value in points if isfinite(value)]
     if not finite:
         return ""
     low, high = min(*finite, 0.0), max(*finite, 60.0)
 
-    def x(at: int) -> float:
-        return _LEFT + (at + 0.5) / max(len(rows), 1) * (_WIDTH - _LEFT - 6)
+    def x(index: int) -> float:
+        return _LEFT_MARGIN + (index + 0.5) / max(len(rows), 1) * (_WIDTH - _LEFT_MARGIN - 6)
 
     def y(value: float) -> float:
         share = (min(max(value, low), high) - low) / (high - low)
-        return 6 + (1 - share) * (_HEIGHT - _BOTTOM - 6)
+        return 6 + (1 - share) * (_HEIGHT - _BOTTOM_MARGIN - 6)
 
-    line = " ".join(f"{x(at):.1f},{y(value):.1f}" for at, _, value in points if isfinite(value))
+    line = " ".join(
+        f"{x(index):.1f},{y(value):.1f}" for index, _, value in points if isfinite(value)
+    )
     marks = "".join(
-        _mark_svg(row, x(at), y(value if isfinite(value) else low))
-        for at, row, value in points
+        _mark_svg(row, x(index), y(value if isfinite(value) else low))
+        for index, row, value in points
         if row.verdict not in (Verdict.CLOSE, Verdict.NONE)
     )
     axis = "".join(
-        f"<text x='{_LEFT - 4}' y='{y(value) + 3:.1f}' text-anchor='end'>{value:.0f}</text>"
-        f"<path d='M{_LEFT} {y(value):.1f}H{_WIDTH - 6}' stroke='#8884' />"
+        f"<text x='{_LEFT_MARGIN - 4}' y='{y(value) + 3:.1f}' text-anchor='end'>{value:.0f}</text>"
+        f"<path d='M{_LEFT_MARGIN} {y(value):.1f}H{_WIDTH - 6}' stroke='#8884' />"
         for value in (low, (low + high) / 2, high)
     )
     return (
@@ -140,8 +144,8 @@ def _drift_svg(result: Result) -> str:
         "aria-label='PSNR over execution order' "
         "style='font:10px system-ui;fill:currentColor;display:block;margin:4px 0'>"
         f"{axis}<polyline points='{line}' fill='none' stroke='currentColor' stroke-width='1.3'/>"
-        f"{marks}<text x='{_LEFT}' y='{_HEIGHT - 3}'>PSNR, dB, over {len(rows)} sync points in"
-        " execution order</text></svg>"
+        f"{marks}<text x='{_LEFT_MARGIN}' y='{_HEIGHT - 3}'>PSNR, dB, over {len(rows)} sync points"
+        " in execution order</text></svg>"
     )
 
 
@@ -166,19 +170,19 @@ def _worst_rows_table(result: Result) -> str:
     )
     lines = []
     for row in rows:
-        made = row.introduced
+        introduced = row.introduced
         psnr = metric_text("psnr", (row.numbers or {}).get("psnr"))
         cells = (
             f"{row.verdict.glyph} {row.verdict if row.verdict is not Verdict.NONE else row.reason}",
             row.target.label,
             row.reference.label,
             psnr,
-            ratio_text(made.ratio) if made else "",
+            ratio_text(introduced.ratio) if introduced else "",
             row.target.module or row.reference.module,
             row.target.source or row.reference.source,
         )
-        shown = "".join(f"<td style='text-align:left'>{escape(cell)}</td>" for cell in cells)
-        lines.append(f"<tr style='color:{_COLOURS[row.verdict]}'>{shown}</tr>")
+        cell_html = "".join(f"<td style='text-align:left'>{escape(cell)}</td>" for cell in cells)
+        lines.append(f"<tr style='color:{_COLOURS[row.verdict]}'>{cell_html}</tr>")
     return (
         f"<table style='font-size:11px'><thead><tr>{head}</tr></thead>"
         f"<tbody>{''.join(lines)}</tbody></table>"

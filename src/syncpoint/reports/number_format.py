@@ -1,4 +1,4 @@
-"""Numbers and names as people read them."""
+"""Numbers as text: metrics, ratios and counts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from syncpoint.metrics.ratio_text import ratio_text as ratio_text
 
 
 def metric_text(metric: str, value: Any) -> str:
-    """A metric's value with as many digits as mean something; a dash where there is none."""
+    """The value of a metric with its significant digits; a dash if there is none."""
     if value is None:
         return "–"
     if isinstance(value, float) and isinf(value):
@@ -21,11 +21,11 @@ def metric_text(metric: str, value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if metric in ("cosine", "exact", "within_1e3", "within_5e3", "allclose", "norm_ratio"):
-        # Enough digits that 0.99999 never looks like 1.
+        # Enough digits that 0.99999 is not shown as 1.
         return f"{value:.7g}"
     return f"{value:.3g}".replace("-", "−") if abs(value) >= 1e-3 or value == 0 else f"{value:.2e}"
 
 
 def more_text(count: int, what: str) -> str:
-    """3 more rows; 1 more row."""
+    """`3 more rows`, `1 more row`."""
     return f"{count} more {what}{'' if count == 1 else 's'}"

@@ -1,6 +1,7 @@
-"""Tables and lines in the width of a terminal: a row is one line, a sentence breaks between words.
+"""Tables and lines that fit the width of a terminal.
 
-A pipe has no width: what goes there is whole.
+On a terminal a row is one line, and a sentence breaks between words. A pipe has no width, so its
+lines are complete.
 """
 
 from __future__ import annotations
@@ -15,52 +16,56 @@ from rich.cells import cell_len
 from syncpoint.reports.console import Console, RichText, Table, Text, as_cell
 
 _COLUMN_GAP = 2
-"""Blanks between two columns."""
+"""Spaces between two columns."""
 _MIN_COLUMN_WIDTH = 8
-"""Where nothing else helps, every column is cut to so much."""
+"""Width to which every column is cut if nothing else helps."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column before it is known how much room there is."""
+    """A column before it is fitted to the width of the terminal."""
 
     header: str
     cells: Sequence[RichText]
     right: bool = False
-    least: int = 0
-    """It may be cut to so many places; 0 is whole or not at all."""
+    min_width: int = 0
+    """Minimum width if the column is cut; 0 if it must not be cut."""
     cut: Literal["start", "end"] = "end"
-    """What of a long cell goes: the end of a name tells more than its start."""
+    """Which end of a long cell is cut; the end of a name is more useful than its start."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cells", [as_cell(cell) for cell in self.cells])
 
     @property
     def width(self) -> int:
-        """Of its longest cell."""
+        """Width of its longest cell."""
         return max(map(cell_len, (self.header, *(cell.plain for cell in self.cells))))
 
     @property
     def floor(self) -> int:
-        """The least width that it can have."""
-        return min(self.width, max(self.least, cell_len(self.header))) if self.least else self.width
+        """The minimum width of the column."""
+        return (
+            min(self.width, max(self.min_width, cell_len(self.header)))
+            if self.min_width
+            else self.width
+        )
 
 
 NarrowingStep = Callable[[list[Column]], list[Column]]
-"""One way to make a table narrower."""
+"""A step that makes a table narrower."""
 
 
 def drop_column(header: str) -> NarrowingStep:
-    """Leave a column out."""
+    """The step that drops a column."""
     return lambda columns: [c for c in columns if c.header != header]
 
 
-def shorten_column(header: str, short: Callable[[str], str], least: int) -> NarrowingStep:
-    """Say the same in a column with fewer letters; what is still long may then be cut."""
+def shorten_column(header: str, short: Callable[[str], str], min_width: int) -> NarrowingStep:
+    """The step that shortens the texts of a column and allows to cut it."""
 
     def step(columns: list[Column]) -> list[Column]:
         return [
-            replace(c, cells=[Text(short(t.plain), t.style) for t in c.cells], least=least)
+            replace(c, cells=[Text(short(t.plain), t.style) for t in c.cells], min_width=min_width)
             if c.header == header
             else c
             for c in columns
@@ -70,9 +75,11 @@ def shorten_column(header: str, short: Callable[[str], str], least: int) -> Narr
 
 
 def fit_columns(columns: list[Column], width: int, steps: Iterable[NarrowingStep]) -> list[Column]:
-    """The columns with every row in one line: as they are where there is room; else those with
-    nothing in them go, the first step is taken, and the others one by one until the rest fits with
-    its long cells cut."""
+    """The columns, narrowed so that every row fits one line of this width.
+
+    If they do not fit, empty columns are dropped, the first step is applied, then further steps one
+    by one until the rest fits with long cells cut.
+    """
     if _total_width(c.width for c in columns) <= width:
         return columns
     columns = _narrow_columns(columns, width, steps)
@@ -85,7 +92,7 @@ def fit_columns(columns: list[Column], width: int, steps: Iterable[NarrowingStep
 def _narrow_columns(
     columns: list[Column], width: int, steps: Iterable[NarrowingStep]
 ) -> list[Column]:
-    """The columns that remain after as many steps as it takes for their floors to fit."""
+    """The columns after as many steps as needed for their minimum widths to fit."""
     columns = [c for c in columns if any(cell.plain for cell in c.cells)]
     for index, step in enumerate(steps):
         if index and _total_width(c.floor for c in columns) <= width:
@@ -93,13 +100,14 @@ def _narrow_columns(
         columns = step(columns)
     if _total_width(c.floor for c in columns) > width:
         columns = [
-            replace(c, least=min(c.least or _MIN_COLUMN_WIDTH, _MIN_COLUMN_WIDTH)) for c in columns
+            replace(c, min_width=min(c.min_width or _MIN_COLUMN_WIDTH, _MIN_COLUMN_WIDTH))
+            for c in columns
         ]
     return columns
 
 
 def _share_width(columns: list[Column], width: int) -> list[int]:
-    """The width of each column: its floor, and a share of the rest, the narrowest first."""
+    """The width of each column: its minimum, and a share of the rest, narrowest first."""
     widths = [c.floor for c in columns]
     for _ in range(width - _total_width(widths)):
         cut_columns = [index for index, c in enumerate(columns) if widths[index] < c.width]
@@ -124,13 +132,13 @@ def _cut_cell(cell: RichText, room: int, side: Literal["start", "end"]) -> RichT
 
 
 def build_table(columns: list[Column], one_line: bool) -> Table:
-    """The columns as a table; where a row need not be one line, what could be cut is wrapped."""
+    """The columns as a table; unless a row must be one line, long cells wrap."""
     table = Table()
     for column in columns:
         table.add_column(
             column.header,
             justify="right" if column.right else "left",
-            no_wrap=one_line or not column.least,
+            no_wrap=one_line or not column.min_width,
             overflow="fold" if column.cut == "start" else "ellipsis",
         )
     for cells in zip(*(column.cells for column in columns), strict=True):
@@ -139,8 +147,10 @@ def build_table(columns: list[Column], one_line: bool) -> Table:
 
 
 def print_line(text: RichText, console: Console, hang: int = 0, indent: int = 0) -> None:
-    """A line; on a terminal a long one breaks between words, and goes on `hang` places further in.
-    Words that are longer than a line, as paths may be, stay whole: they are there to be copied."""
+    """Print a line; on a terminal a long line breaks between words, with a hanging indent.
+
+    Words longer than a line, such as paths, stay whole so that they can be copied.
+    """
     if not console.is_terminal:
         console.print(_indent_text(indent, text), soft_wrap=True)
         return
@@ -148,24 +158,26 @@ def print_line(text: RichText, console: Console, hang: int = 0, indent: int = 0)
 
 
 def print_wrapped(text: RichText, console: Console, hang: int = 0, indent: int = 0) -> None:
-    """The same for whatever the console writes to."""
-    lead = len(text.plain) - len(text.plain.lstrip())
-    text, indent = text[lead:], indent + lead
-    for at, line in enumerate(text.divide(_line_starts(text.plain, console.width - indent, hang))):
+    """Print a line that breaks between words, also if the output is no terminal."""
+    leading_spaces = len(text.plain) - len(text.plain.lstrip())
+    text, indent = text[leading_spaces:], indent + leading_spaces
+    for line_number, line in enumerate(
+        text.divide(_line_starts(text.plain, console.width - indent, hang))
+    ):
         line.rstrip()
-        console.print(_indent_text(indent + hang if at else indent, line), soft_wrap=True)
+        console.print(_indent_text(indent + hang if line_number else indent, line), soft_wrap=True)
 
 
 def _line_starts(text: str, width: int, hang: int) -> list[int]:
-    """Where the lines after the first begin."""
-    found: list[int] = []
-    begun = 0
+    """The positions where the lines after the first start."""
+    starts: list[int] = []
+    line_start = 0
     for word in re.finditer(r"\S+", text):
-        room = width - (hang if found else 0)
-        if word.start() > begun and cell_len(text[begun : word.end()]) > room:
-            begun = word.start()
-            found.append(begun)
-    return found
+        room = width - (hang if starts else 0)
+        if word.start() > line_start and cell_len(text[line_start : word.end()]) > room:
+            line_start = word.start()
+            starts.append(line_start)
+    return starts
 
 
 def _indent_text(indent: int, text: RichText) -> RichText:

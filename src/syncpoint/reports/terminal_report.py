@@ -1,4 +1,4 @@
-"""The comparison on a terminal: who against whom, where they part, the table, the verdict."""
+"""The comparison on a terminal: the two runs, the table, the first divergence, the verdict."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ COLOURS = {
 }
 _DEFAULT_ROWS = 24
 _MAX_DETAILED_ROWS = 5
-"""Rows that are told in words."""
+"""Maximum number of rows with a detailed message."""
 _LABEL_WIDTH = len("reference  ")
-_NAME, _WORDS, _TYPE = 24, 20, 16
-"""Places that a name, a verdict in words and a type keep where a terminal is short of them."""
+_MIN_NAME_WIDTH, _MIN_VERDICT_WIDTH, _MIN_TYPE_WIDTH = 24, 20, 16
+"""Minimum column widths on narrow terminals."""
 
 
 def print_comparison(
@@ -55,7 +55,7 @@ def print_comparison(
     sort: str = "similarity",
     rows: int = _DEFAULT_ROWS,
 ) -> None:
-    """Everything a person needs to see first."""
+    """Print the report of a comparison."""
     for line in inputs_lines(result):
         print_line(Text(line, style="bold red"), console, hang=2)
     print_line(Text(f"target     {run_text(result.target)}"), console, hang=_LABEL_WIDTH)
@@ -101,15 +101,17 @@ def _run_notes(result: Result) -> Iterator[str]:
 
 def _select_rows(result: Result, metric: str, sort: str, count: int) -> list[Row]:
     """The `count` worst rows, or all for 0, in the order of `--sort`."""
-    parting = {row.target.key for row in result.first_divergence}
+    first_divergence = {row.target.key for row in result.first_divergence}
 
-    def place(row: Row) -> tuple[Any, ...]:
-        """The worst first; among those of one verdict, the ops where the runs part lead: what
-        they damaged may be further off than they are, as small gradients are."""
-        rank, *others = worst_first_key(row, metric)
-        return (rank, row.target.key not in parting, *others)
+    def sort_key(row: Row) -> tuple[Any, ...]:
+        """Worst first; within a verdict, ops of the first divergence lead.
 
-    chosen = sorted(result.rows, key=place)
+        Rows downstream of them may have larger errors, such as small gradients.
+        """
+        rank, *further_keys = worst_first_key(row, metric)
+        return (rank, row.target.key not in first_divergence, *further_keys)
+
+    chosen = sorted(result.rows, key=sort_key)
     if count:
         chosen = chosen[:count]
     if sort == "operation":
@@ -119,9 +121,9 @@ def _select_rows(result: Result, metric: str, sort: str, count: int) -> list[Row
 
 def _columns(result: Result, metric: str, sort: str, count: int) -> list[Column]:
     chosen = _select_rows(result, metric, sort, count)
-    words = [Text(f"{r.verdict.glyph} {row_text(r)}", COLOURS[r.verdict]) for r in chosen]
+    verdicts = [Text(f"{r.verdict.glyph} {row_text(r)}", COLOURS[r.verdict]) for r in chosen]
     columns = [
-        Column("", words, least=_WORDS),
+        Column("", verdicts, min_width=_MIN_VERDICT_WIDTH),
         _name_column("target", (r.target.label for r in chosen)),
     ]
     if any(row.target.label != row.reference.label for row in chosen):
@@ -143,12 +145,16 @@ def _columns(result: Result, metric: str, sort: str, count: int) -> list[Column]
 
 
 def _name_column(header: str, names: Iterable[str], style: str = "") -> Column:
-    return Column(header, [Text(n, style) for n in names], least=_NAME, cut="start")
+    return Column(header, [Text(n, style) for n in names], min_width=_MIN_NAME_WIDTH, cut="start")
 
 
 def _introduced_cell(row: Row) -> Text:
-    made = row.introduced
-    return Text(ratio_text(made.ratio), COLOURS[row.introduced_verdict]) if made else Text("")
+    introduced = row.introduced
+    return (
+        Text(ratio_text(introduced.ratio), COLOURS[row.introduced_verdict])
+        if introduced
+        else Text("")
+    )
 
 
 def _type_text(row: Row) -> str:
@@ -164,7 +170,7 @@ def _short_type(kind: str) -> str:
 
 
 _NARROWING_STEPS = (
-    shorten_column("type", _short_type, _TYPE),
+    shorten_column("type", _short_type, _MIN_TYPE_WIDTH),
     drop_column("shape"),
     drop_column("module"),
     drop_column("type"),
@@ -172,7 +178,7 @@ _NARROWING_STEPS = (
     drop_column("reference"),
     drop_column("introduced"),
 )
-"""What a short terminal does without, the least missed first."""
+"""Steps for narrow terminals, the least important column first."""
 
 
 def _is_op(row: Row) -> bool:
@@ -194,35 +200,35 @@ def _metric_cell(row: Row, metric: str) -> str:
 
 def _unmatched_lines(result: Result) -> Iterator[str]:
     for side in ("target", "reference"):
-        left = [
+        unmatched = [
             u for u in result.unmatched if u.side == side and u.why.code is not ReasonCode.EXCLUDED
         ]
-        left = [u for u in left if u.counted]
-        if not left:
+        unmatched = [u for u in unmatched if u.counted]
+        if not unmatched:
             continue
         names = ", ".join(
             f"{u.op}{f' ({u.reason})' if u.why.code is not ReasonCode.NO_COUNTERPART else ''}"
-            for u in left[:6]
+            for u in unmatched[:6]
         )
-        more = f" and {len(left) - 6} more" if len(left) > 6 else ""
-        tensors = "tensor" if len(left) == 1 else "tensors"
+        more = f" and {len(unmatched) - 6} more" if len(unmatched) > 6 else ""
+        tensors = "tensor" if len(unmatched) == 1 else "tensors"
         missing = getattr(result.coverage, f"{side}_missing")
-        shown = "" if missing else " (errors in them would show in what was compared)"
-        yield f"no counterpart for {len(left)} {side} {tensors}{shown}: {names}{more}"
+        visibility = "" if missing else " (errors in them would show in compared tensors)"
+        yield f"no counterpart for {len(unmatched)} {side} {tensors}{visibility}: {names}{more}"
 
 
 def _detail_lines(result: Result) -> Iterator[Text]:
-    """Where the runs part, then what became of the outputs."""
-    shown: list[Row] = list(result.first_divergence[:3])
-    shown += [r for r in result.rows if r.first_non_finite and r not in shown][:1]
-    # Guilty on its own account, wherever it lies.
-    shown += [r for r in result.rows if _introduces_large_error(r) and r not in shown][
-        : _MAX_DETAILED_ROWS - len(shown)
+    """Messages about the first divergence, guilty ops and model outputs."""
+    rows: list[Row] = list(result.first_divergence[:3])
+    rows += [r for r in result.rows if r.first_non_finite and r not in rows][:1]
+    # Ops that introduce a large error, wherever they are.
+    rows += [r for r in result.rows if _introduces_large_error(r) and r not in rows][
+        : _MAX_DETAILED_ROWS - len(rows)
     ]
-    shown += [r for r in result.outputs if r.verdict.severity and r not in shown][:3]
-    if not shown:
-        shown = [r for r in result.worst(1) if r.verdict.severity]
-    for row in shown:
+    rows += [r for r in result.outputs if r.verdict.severity and r not in rows][:3]
+    if not rows:
+        rows = [r for r in result.worst(1) if r.verdict.severity]
+    for row in rows:
         yield Text()
         lines = divergence_lines(row, result)
         lead = "output " if row.output else ""
@@ -236,7 +242,7 @@ def _introduces_large_error(row: Row) -> bool:
 
 
 def as_text(result: Result, **options: Any) -> str:
-    """The same as plain text."""
+    """The report as plain text."""
     console = Console(io.StringIO(), width=160)
     print_comparison(result, console, **options)
     out = console.file
@@ -244,7 +250,7 @@ def as_text(result: Result, **options: Any) -> str:
 
 
 def quiet_lines(result: Result) -> list[str]:
-    """What `--quiet` prints: the headline, after what must be known beside any verdict."""
+    """The lines of `--quiet`: warnings that qualify any verdict, then the verdict line."""
     return [
         *inputs_lines(result),
         *unreadable_lines(result),

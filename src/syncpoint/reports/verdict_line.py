@@ -1,4 +1,4 @@
-"""The verdict in one line: the verdict, the coverage, the preset, and what it rests on."""
+"""The verdict line: the verdict, the coverage, the preset, and the caveat about its basis."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from syncpoint.metrics.verdict import ReasonCode, Verdict
 
 
 def headline(result: Result) -> str:
-    """The verdict with its mark, and the coverage, one line."""
+    """The verdict line with its symbol."""
     return f"{result.verdict.glyph} {verdict_line(result)}"
 
 
 def verdict_line(result: Result) -> str:
-    """The verdict and the coverage, one line."""
+    """The verdict, the coverage, the preset and the basis, in one line."""
     coverage = result.coverage
     compared = "" if _is_close_in_part(result.verdict, coverage) else "compared "
     return (
@@ -27,8 +27,7 @@ def verdict_line(result: Result) -> str:
 
 
 def verdict_text(result: Result) -> str:
-    """The verdict in words. What only statistics speak for is not close as values are, and what
-    was compared in part is close only as far as that."""
+    """The verdict in words; a close verdict says if it rests on statistics or on a part only."""
     if result.verdict is Verdict.CLOSE and any(map(is_unproven, result.rows)):
         text = f"{result.verdict} as far as statistics tell"
         in_part = _is_close_in_part(result.verdict, result.coverage)
@@ -37,17 +36,17 @@ def verdict_text(result: Result) -> str:
 
 
 def qualify_verdict(verdict: str, coverage: Coverage) -> str:
-    """A verdict on the whole, or on that part of it that was compared."""
+    """The verdict, with a limitation if it is close and not everything was compared."""
     return f"{verdict} as far as compared" if _is_close_in_part(verdict, coverage) else verdict
 
 
 def _is_close_in_part(verdict: str, coverage: Coverage) -> bool:
-    """Whether what was compared is close, and not all was."""
+    """Whether the verdict is close, but not everything was compared."""
     return verdict == Verdict.CLOSE and not coverage.is_whole
 
 
 def row_text(row: Row) -> str:
-    """The verdict of one row in a word or two, with its basis where that is less than values."""
+    """The verdict of one row in a few words, with its basis if that is not values."""
     if row.first_non_finite:
         return "first non-finite"
     if row.verdict is Verdict.NONE:
@@ -57,31 +56,31 @@ def row_text(row: Row) -> str:
 
 
 def _basis_text(result: Result) -> str:
-    """A reminder where the answer rests on less than values."""
-    said = []
+    """The caveat if some verdicts are not based on values."""
+    caveats = []
     bases = result.bases
     if bases["statistics"]:
         judged = [r for r in result.rows if r.basis == "statistics"]
         same = sum(r.verdict is not Verdict.NONE and has_same_bytes(r) for r in judged)
-        caveat = "which can prove a difference, hardly equality"
+        caveat = "which can prove a difference, but not equality"
         if same == bases["statistics"]:
             caveat = "all with the same bytes"
         elif same:
             caveat += f" ({same} have the same bytes)"
-        said.append(f"{bases['statistics']} by statistics, {caveat}")
+        caveats.append(f"{bases['statistics']} by statistics, {caveat}")
     if bases["digest"]:
-        said.append(f"{bases['digest']} by digest, which tell equal from unequal only")
-    ends = sum(r.ends_only and r.verdict is not Verdict.NONE for r in result.rows)
-    if ends:
-        said.append(
-            f"{ends} by their least and greatest value alone, which can prove a difference, hardly"
+        caveats.append(f"{bases['digest']} by digest, which shows only whether bytes are equal")
+    ends_count = sum(r.ends_only and r.verdict is not Verdict.NONE for r in result.rows)
+    if ends_count:
+        caveats.append(
+            f"{ends_count} by minimum and maximum alone, which can prove a difference, but not"
             " equality"
         )
-    return f"; {'; '.join(said)}" if said else ""
+    return f"; {'; '.join(caveats)}" if caveats else ""
 
 
 def preset_text(result: Result) -> str:
-    """The limits in words; for `auto`, what it assumed."""
+    """The name of the limits; for `auto` with the presets that it used."""
     if result.preset_name != "auto":
         return result.preset_name
     used: dict[str, int] = {}

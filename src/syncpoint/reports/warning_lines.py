@@ -7,21 +7,20 @@ from syncpoint.metrics.verdict import ReasonCode
 from syncpoint.reports.divergence_message import row_place
 
 _MAX_UNREADABLE_TENSORS = 3
-"""Tensors that cannot be read and are named."""
+"""Maximum number of unreadable tensors to name."""
 
 
 def inputs_lines(result: Result) -> list[str]:
-    """What to say first of all when the two runs were not given the same."""
+    """The line about model inputs that differ, which comes first."""
     rows = result.inputs_differ
     if not rows:
         return []
     names = ", ".join(row.target.label for row in rows)
-    return [f"■ the two runs were given different inputs: {names}; nothing below means much"]
+    return [f"■ the two runs have different inputs: {names}; the results below are not meaningful"]
 
 
 def unreadable_lines(result: Result) -> list[str]:
-    """Tensors that were recorded and are damaged or can no longer be read: the whole is not close
-    for them, and nothing else says so."""
+    """Lines about damaged and unreadable tensors, because of which the verdict is large."""
     lines = []
     for code in (ReasonCode.DAMAGED, ReasonCode.UNREADABLE):
         rows = [r for r in result.rows if r.why.code is code]
@@ -34,12 +33,12 @@ def unreadable_lines(result: Result) -> list[str]:
     for tensor in result.unmatched:
         if tensor.why.code is ReasonCode.DAMAGED:
             lines.append(
-                f"■ damaged: the {tensor.side}'s {tensor.op} has no counterpart, and its bytes are"
-                " not those that were recorded; copy the run again or record it again"
+                f"■ damaged: {tensor.op} of the {tensor.side} has no counterpart, and its bytes do"
+                " not match its checksum; copy the run again or record it again"
             )
     return lines
 
 
 def unverified_lines(result: Result) -> list[str]:
-    """One line where the files that the comparison was read from could not be verified."""
+    """The line about a comparison whose files could not be verified."""
     return [f"this comparison is unverified: {result.unverified}"] if result.unverified else []

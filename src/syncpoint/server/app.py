@@ -9,7 +9,7 @@ from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from syncpoint.errors import InputError, SyncpointError
 from syncpoint.page import BUILT_PAGE
 from syncpoint.page.schema import Problem
-from syncpoint.server.access_guard import Guard
+from syncpoint.server.access_guard import AccessGuard
 from syncpoint.server.open_comparisons import Library
 from syncpoint.server.routes import comparisons, details, graphs, sessions, source_code
 from syncpoint.server.session import ComparisonSession
@@ -65,6 +65,6 @@ def problem_response(problem: Problem, status: int) -> Response:
 
 def create_guarded_app(
     library: Library, token: str, port: int, session: ComparisonSession | None = None
-) -> Guard:
+) -> AccessGuard:
     """Return the application behind the access guard, as it is served."""
-    return Guard(create_app(library, session), token, port)
+    return AccessGuard(create_app(library, session), token, port)

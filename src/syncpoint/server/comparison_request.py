@@ -1,4 +1,4 @@
-"""What a filled form asks for: checked, as a command line, and as a call."""
+"""The comparison that a form requests: checked, as a command line, and as a call."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from syncpoint.runtimes.import_path import is_import_path
 from syncpoint.runtimes.inputs.shapes import parse_shape
 from syncpoint.runtimes.options import parse_options
 from syncpoint.runtimes.registry import find_runtime, find_runtimes_accepting
-from syncpoint.server.allowed_files import Folders
-from syncpoint.server.path_preview import as_text, look
+from syncpoint.server.allowed_files import AllowedFolders
+from syncpoint.server.path_preview import option_text, preview_path
 from syncpoint.server.session_schema import PathPreview, SessionSpec, SideSpec
 
-_MADE = re.compile(r"random(:\d+)?|zeros|ones")
+_GENERATED_INPUTS = re.compile(r"random(:\d+)?|zeros|ones")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonPlan:
-    """A comparison that may be made: every path in it lies where it may."""
+    """A comparison that may be run: every path in it is in an allowed folder."""
 
     target: str
     reference: str
@@ -33,47 +33,51 @@ class ComparisonPlan:
     shapes: tuple[str, ...]
     target_options: dict[str, str]
     reference_options: dict[str, str]
-    """Those that are not at their defaults, with `runtime` and `record` among them."""
+    """Options that differ from their defaults, including `runtime` and `record`."""
     metric: str
     preset: str
     introduced: str
     reference_model: str
 
-    def opens(self, side: str) -> bool:
-        """Whether a side is a recording, which is opened, and no model, which is run."""
+    def is_recording(self, side: str) -> bool:
+        """Whether a side is a recording, which is opened, and not a model, which is run."""
         path = {"target": self.target, "reference": self.reference}.get(side)
         return path is not None and not find_runtimes_accepting(path)
 
     @classmethod
-    def of(cls, spec: SessionSpec, folders: Folders) -> ComparisonPlan:
-        """Check what was asked; the first thing that cannot be used is an InputError."""
+    def of(cls, spec: SessionSpec, folders: AllowedFolders) -> ComparisonPlan:
+        """Check a form; the first field that cannot be used is an InputError."""
         if spec.metric not in CHOOSABLE_METRICS:
             raise InputError(
-                "a metric", repr(spec.metric), f"one of {', '.join(CHOOSABLE_METRICS)}"
+                f"{spec.metric!r} is not a metric",
+                cure=f"choose one of {', '.join(CHOOSABLE_METRICS)}",
             )
         if spec.preset != "auto" and spec.preset not in PRESETS:
-            raise InputError("a preset", repr(spec.preset), f"auto, {', '.join(PRESETS)}")
+            raise InputError(
+                f"{spec.preset!r} is not a preset",
+                cure=f"choose one of auto, {', '.join(PRESETS)}",
+            )
         for text in spec.shapes:
             parse_shape(text)
         inputs = spec.inputs.strip()
-        if inputs and not _MADE.fullmatch(inputs):
-            inputs = _inputs(inputs, folders)
+        if inputs and not _GENERATED_INPUTS.fullmatch(inputs):
+            inputs = _check_inputs(inputs, folders)
         model = spec.reference_model.strip()
         return cls(
-            target=_path(spec.target, "target", folders),
-            reference=_path(spec.reference, "reference", folders),
+            target=_check_side(spec.target, "target", folders),
+            reference=_check_side(spec.reference, "reference", folders),
             inputs=inputs,
             shapes=tuple(spec.shapes),
-            target_options=_options(spec.target, folders),
-            reference_options=_options(spec.reference, folders),
+            target_options=_check_options(spec.target, folders),
+            reference_options=_check_options(spec.reference, folders),
             metric=spec.metric,
             preset=spec.preset,
             introduced=spec.introduced,
-            reference_model=folders.allowed(model) if model else "",
+            reference_model=folders.check_path(model) if model else "",
         )
 
-    def command(self, out: str) -> str:
-        """The same as a line for the shell."""
+    def build_command(self, out: str) -> str:
+        """Return the comparison as a command line for the shell."""
         words = ["syncpoint", "compare", self.target, self.reference]
         if self.inputs:
             words += ["--inputs", self.inputs]
@@ -95,8 +99,8 @@ class ComparisonPlan:
                 words += [flag, value]
         return shlex.join([*words, "-o", out])
 
-    def call(self) -> dict[str, Any]:
-        """The arguments of `syncpoint.api.compare`."""
+    def build_call(self) -> dict[str, Any]:
+        """Return the arguments of `syncpoint.api.compare`."""
         return {
             "target": self.target,
             "reference": self.reference,
@@ -111,70 +115,70 @@ class ComparisonPlan:
 
     @property
     def name(self) -> str:
-        """What the comparison is called: `vit_tiny_against_vit`."""
-        return f"{_stem(self.target)}_against_{_stem(self.reference)}"
+        """The name of the comparison, such as `vit_tiny_against_vit`."""
+        return f"{_file_name(self.target)}_against_{_file_name(self.reference)}"
 
 
-def warnings(target: PathPreview, reference: PathPreview) -> list[str]:
-    """What looks wrong before anything is run."""
-    sides = [_coarsest(seen.precision) for seen in (target, reference)]
+def find_warnings(target: PathPreview, reference: PathPreview) -> list[str]:
+    """Return what looks wrong before anything is run."""
+    sides = [_coarsest(preview.precision) for preview in (target, reference)]
     if all(sides) and is_coarser(sides[1], sides[0]):
         return [f"B, the reference, is {sides[1]} and A, the target, {sides[0]}: are they swapped?"]
     return []
 
 
-def said_precision(folders: Folders, side: SideSpec) -> PathPreview:
-    """What is at a side's path, with the precision that its options ask for."""
-    seen = look(folders, side.path)
-    asked = side.options.get("dtype", "")
-    return seen.model_copy(update={"precision": asked}) if asked else seen
+def preview_side(folders: AllowedFolders, side: SideSpec) -> PathPreview:
+    """Return what is at a side's path, with the precision that its options set."""
+    preview = preview_path(folders, side.path)
+    dtype = side.options.get("dtype", "")
+    return preview.model_copy(update={"precision": dtype}) if dtype else preview
 
 
 def _coarsest(precision: str) -> str:
-    known = [part for part in precision.split("+") if part in PRESETS]
-    return coarsest(known) if known else ""
+    presets = [part for part in precision.split("+") if part in PRESETS]
+    return coarsest(presets) if presets else ""
 
 
-def _path(side: SideSpec, role: str, folders: Folders) -> str:
+def _check_side(side: SideSpec, role: str, folders: AllowedFolders) -> str:
     text = side.path.strip()
     if not text:
-        raise InputError(f"a {role}", "nothing", "type a path or choose one")
-    named = folders.allowed(text)
+        raise InputError(f"the path of the {role} is empty", cure="type a path or choose one")
+    name = folders.check_path(text)
     if not is_import_path(text) and not folders.resolve(text).exists():
-        raise InputError(f"a {role}", f"nothing at {text}", "check the path")
-    return named
+        raise InputError(f"no such file or folder for the {role}: {text}", cure="check the path")
+    return name
 
 
-def _inputs(text: str, folders: Folders) -> str:
-    named = folders.allowed(text)
+def _check_inputs(text: str, folders: AllowedFolders) -> str:
+    name = folders.check_path(text)
     if not (is_import_path(text) or has_magic(text)) and not folders.resolve(text).exists():
-        raise InputError("inputs", f"nothing at {text}", "check the path")
-    return named
+        raise InputError(f"no such file for the inputs: {text}", cure="check the path")
+    return name
 
 
-def _options(side: SideSpec, folders: Folders) -> dict[str, str]:
+def _check_options(side: SideSpec, folders: AllowedFolders) -> dict[str, str]:
     text = side.path.strip()
-    taken = find_runtimes_accepting(text)
-    if not taken or (not is_import_path(text) and _is_recording(folders, text)):
+    runtimes = find_runtimes_accepting(text)
+    if not runtimes or (not is_import_path(text) and _is_recording(folders, text)):
         return {}
     chosen = find_runtime(text, side.runtime or None)
     parse_options(chosen, side.options)
-    options = {} if chosen is taken[0] else {"runtime": chosen.name}
-    defaults = {option.name: as_text(option.default) for option in chosen.options()}
-    options |= {n: v for n, v in side.options.items() if v != defaults[n]}
+    options = {} if chosen is runtimes[0] else {"runtime": chosen.name}
+    defaults = {option.name: option_text(option.default) for option in chosen.options()}
+    options |= {name: text for name, text in side.options.items() if text != defaults[name]}
     if side.record != "values":
         options["record"] = side.record
     return options
 
 
-def _is_recording(folders: Folders, text: str) -> bool:
+def _is_recording(folders: AllowedFolders, text: str) -> bool:
     from syncpoint.dumps.registry import find_format
 
     return find_format(folders.resolve(text)) is not None
 
 
-def _stem(text: str) -> str:
-    """A short name, fit for a file: `vit.py:model` is `vit_model`."""
+def _file_name(text: str) -> str:
+    """Return a short name for a file: `vit_model` for `vit.py:model`."""
     last = Path(text.rstrip("/")).name or "here"
     for suffix in (".onnx", ".aimodel", ".run", ".npz", ".safetensors", ".pt2", ".pt"):
         last = last.removesuffix(suffix)

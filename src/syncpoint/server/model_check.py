@@ -1,4 +1,4 @@
-"""Whether a model opens: it is loaded, not run, in a process of its own, because somebody asked."""
+"""Check whether a model opens: it is loaded, not run, in a process of its own."""
 
 from __future__ import annotations
 
@@ -11,71 +11,72 @@ from syncpoint.page.schema import Problem
 from syncpoint.runtimes.import_path import is_import_path
 from syncpoint.runtimes.options import parse_options
 from syncpoint.runtimes.registry import find_runtime
-from syncpoint.server.allowed_files import Folders
-from syncpoint.server.path_preview import look
+from syncpoint.server.allowed_files import AllowedFolders
+from syncpoint.server.path_preview import preview_path
 from syncpoint.server.session_schema import InputForm, PathPreview, SideSpec
-from syncpoint.server.worker_process import Process
+from syncpoint.server.worker_process import WorkerProcess
 
-_LONGEST = 120.0
-"""Seconds that a model may take to open."""
+_TIMEOUT_SECONDS = 120.0
+"""Time that a model may take to open."""
 
 
-class Checks:
-    """One check at a time; all end with the session."""
+class ModelChecks:
+    """Runs one check at a time; all end with the session."""
 
-    def __init__(self, folders: Folders) -> None:
+    def __init__(self, folders: AllowedFolders) -> None:
         self._folders = folders
-        self._one = threading.Lock()
-        self._process: Process | None = None
+        self._lock = threading.Lock()
+        self._process: WorkerProcess | None = None
         self._closed = False
 
     def check(self, side: SideSpec) -> PathPreview:
-        """What is at the path, once it has been opened: code of the model is run."""
+        """Return what is at a path after opening it, which runs code of the model."""
         text = side.path.strip()
-        named = self._folders.allowed(text)
-        seen = look(self._folders, text)
-        if seen.kind != "model":
-            return seen
+        name = self._folders.check_path(text)
+        preview = preview_path(self._folders, text)
+        if preview.kind != "model":
+            return preview
         if not is_import_path(text) and not self._folders.resolve(text).exists():
-            raise InputError("a model", f"nothing at {text}", "check the path")
+            raise InputError(f"no such model file: {text}", cure="check the path")
         runtime = find_runtime(text, side.runtime or None)
         parse_options(runtime, side.options)
-        order = {"check": {"model": named, "runtime": runtime.name, "options": side.options}}
-        with self._one:
-            return self._ask(order, seen)
+        order = {"check": {"model": name, "runtime": runtime.name, "options": side.options}}
+        with self._lock:
+            return self._run(order, preview)
 
     def close(self) -> None:
-        """End what runs."""
+        """Stop the check that runs."""
         self._closed = True
         if self._process is not None:
-            self._process.end()
+            self._process.stop()
 
-    def _ask(self, order: dict[str, Any], seen: PathPreview) -> PathPreview:
-        self._process = process = Process(order)
-        limit = threading.Timer(_LONGEST, process.end)
-        limit.start()
-        printed = threading.Thread(target=lambda: deque(process.printed(), 0), daemon=True)
-        printed.start()
-        found: dict[str, Any] = {}
+    def _run(self, order: dict[str, Any], preview: PathPreview) -> PathPreview:
+        self._process = process = WorkerProcess(order)
+        timer = threading.Timer(_TIMEOUT_SECONDS, process.stop)
+        timer.start()
+        # Read what the model prints, so that its pipe does not fill up.
+        threading.Thread(target=lambda: deque(process.read_output(), 0), daemon=True).start()
+        last_event: dict[str, Any] = {}
         if self._closed:
-            process.end()
-        for event in process.events():
-            found = event
+            process.stop()
+        for event in process.read_events():
+            last_event = event
         process.wait()
-        limit.cancel()
+        timer.cancel()
         self._process = None
-        if found.get("kind") == "opened":
-            inputs = [InputForm(**one) for one in found["inputs"]]
-            return seen.model_copy(
-                update={"sure": True, "text": _text(found), "inputs": inputs or seen.inputs}
+        if last_event.get("kind") == "opened":
+            inputs = [InputForm(**declared) for declared in last_event["inputs"]]
+            text = _describe_opened(last_event)
+            return preview.model_copy(
+                update={"sure": True, "text": text, "inputs": inputs or preview.inputs}
             )
-        problem = Problem.of(process.failure())
-        if found.get("kind") == "problem":
-            problem = Problem(problem=str(found["problem"]), cure=str(found["cure"]))
-        return seen.model_copy(update={"text": problem.problem, "problem": problem})
+        problem = Problem.of(process.describe_failure())
+        if last_event.get("kind") == "problem":
+            problem = Problem(problem=str(last_event["problem"]), cure=str(last_event["cure"]))
+        return preview.model_copy(update={"text": problem.problem, "problem": problem})
 
 
-def _text(found: dict[str, Any]) -> str:
-    names = ", ".join(str(one["name"]) for one in found["inputs"][:4])
-    takes = f"; takes {names}" if names else ""
-    return f"opens in {found['seconds']:.1f} s{takes}"
+def _describe_opened(event: dict[str, Any]) -> str:
+    names = ", ".join(str(declared["name"]) for declared in event["inputs"][:4])
+    inputs = f"; takes {names}" if names else ""
+    return f"opens in {event['seconds']:.1f} s{inputs}"

@@ -50,15 +50,15 @@ def clear_output_folder(folder: Path) -> bool:
 
 
 def has_measurements(folder: Path) -> bool:
-    """Whether anything is measured in the log of an unfinished comparison."""
+    """Whether the log of an unfinished comparison has measurements."""
     with suppress(SyncpointError, OSError):
         return any(kind == "measured" for kind, _ in read_journal(folder / PROGRESS_LOG).frames)
     return False
 
 
 def is_worth_keeping(folder: Path) -> bool:
-    """Whether a comparison is there, or the log of one and with it numbers or a run that is
-    whole. One that is saved and still has its log was ended during its diagnosis."""
+    """Whether a folder has a comparison, or a log that can be resumed with measurements or a
+    complete run. A saved comparison that still has its log was ended during its diagnosis."""
     if is_comparison(folder):
         return True
     if not can_resume(folder):

@@ -1,4 +1,4 @@
-"""Comparisons of the past, each read as little as its line in the list needs."""
+"""The list of past comparisons and runs; of each only what its line needs is read."""
 
 from __future__ import annotations
 
@@ -29,114 +29,125 @@ from syncpoint.page.schema import Level, Number, Problem
 from syncpoint.reports.verdict_line import qualify_verdict
 from syncpoint.run.storage.journal import read_first_frame
 from syncpoint.run.storage.run_json import RUN_JSON
-from syncpoint.server.allowed_files import Folders
+from syncpoint.server.allowed_files import AllowedFolders
 from syncpoint.server.output_folders import has_measurements
 from syncpoint.server.session_memory import SessionMemory
 from syncpoint.server.session_schema import Past, PastComparison, PastRun
 
-_HEAD = 1 << 20
-"""Of a larger comparison.json only the facts are parsed; the long lists stand behind them."""
-_LISTS = b'\n "unmatched": '
-_MOST = 500
-_EXACT_ROWS = 2000
-"""Up to here the place where two runs part is found as the comparison itself says it."""
+_MAX_PARSED_BYTES = 1 << 20
+"""Of a larger comparison.json only the part before its long lists is parsed."""
+_FIRST_LIST = b'\n "unmatched": '
+_MAX_LINES = 500
+_MAX_ROWS_TO_LOAD = 2000
+"""Up to this size a comparison is loaded to find its first divergence."""
 _COLUMNS = (
     *("target_op", "target_order", "verdict", "output", "psnr"),
     *("introduced_verdict", "first_non_finite"),
 )
-_OFF = ["moderate", "large"]
-_GUILTY = (
-    pl.col("verdict").is_in(_OFF)
-    & pl.col("introduced_verdict").is_in(_OFF)
+_OFF_VERDICTS = ["moderate", "large"]
+_IS_GUILTY = (
+    pl.col("verdict").is_in(_OFF_VERDICTS)
+    & pl.col("introduced_verdict").is_in(_OFF_VERDICTS)
     & ~(pl.col("output") | pl.col("first_non_finite"))
 )
-"""As the navigator has it."""
+"""Guilty rows, as in the navigator."""
 
 
-_Stamp = tuple[int, int] | None
-"""When a file was written, and how large it is; None where there is none."""
+_FileStamp = tuple[int, int] | None
+"""When a file was written, and its size; None where there is none."""
 
 
-def _stamp(file: Path) -> _Stamp:
+def _read_stamp(file: Path) -> _FileStamp:
     try:
-        facts = file.stat()
+        status = file.stat()
     except OSError:
         return None
-    return facts.st_mtime_ns, facts.st_size
+    return status.st_mtime_ns, status.st_size
 
 
 @dataclass
 class PastList:
-    """The list, with what has been read of it once; a comparison that changes is read again."""
+    """The list, with a cache; a comparison that changes is read again."""
 
-    folders: Folders
+    folders: AllowedFolders
     out: Path
     memory: SessionMemory | None = None
-    _read: dict[Path, tuple[list[_Stamp], PastComparison]] = field(default_factory=dict)
-    _logs: dict[Path, tuple[int, bool]] = field(default_factory=dict)
+    _summaries: dict[Path, tuple[list[_FileStamp], PastComparison]] = field(default_factory=dict)
+    _measured_by_log_size: dict[Path, tuple[int, bool]] = field(default_factory=dict)
 
-    def all(self, busy: Collection[Path] = ()) -> Past:
-        """Everything there is now, newest first, but what is being made."""
-        places = dict.fromkeys(self._places(JSON_NAME))
-        unfinished = [p for p in self._places(PROGRESS_LOG) if p not in places and p not in busy]
-        found = [self._comparison(path) for path in list(places)[:_MOST]]
-        found += [self._unfinished(path) for path in dict.fromkeys(unfinished[:_MOST])]
-        found.sort(key=lambda one: -one.when)
-        runs = [run for path in dict.fromkeys(self._runs()) if (run := self._run(path))]
+    def list_all(self, busy: Collection[Path] = ()) -> Past:
+        """Return everything there is now, newest first, except the folders of running jobs."""
+        folders = dict.fromkeys(self._find_folders(JSON_NAME))
+        unfinished = [
+            path
+            for path in self._find_folders(PROGRESS_LOG)
+            if path not in folders and path not in busy
+        ]
+        comparisons = [self._summarize(path) for path in list(folders)[:_MAX_LINES]]
+        comparisons += [
+            self._summarize_unfinished(path) for path in dict.fromkeys(unfinished[:_MAX_LINES])
+        ]
+        comparisons.sort(key=lambda comparison: -comparison.when)
+        run_folders = dict.fromkeys(self._find_run_folders())
+        runs = [run for path in run_folders if (run := self._summarize_run(path))]
         runs.sort(key=lambda run: -run.when)
-        return Past(folder=self.folders.text_of(self.out), comparisons=found, runs=runs[:_MOST])
+        return Past(
+            folder=self.folders.display_path(self.out),
+            comparisons=comparisons,
+            runs=runs[:_MAX_LINES],
+        )
 
-    def _places(self, name: str) -> Iterator[Path]:
-        """Folders, one level down, that hold a file of that name and lead nowhere else."""
+    def _find_folders(self, name: str) -> Iterator[Path]:
+        """Yield allowed folders, one level down, with a file of that name."""
         for root in dict.fromkeys((*self.folders.roots, self.out)):
             for file in sorted(root.glob(f"*/{name}")):
                 if not file.parent.name.isprintable():
-                    continue  # as in listings
+                    continue  # as in listings of folders
                 with suppress(InputError):
                     yield self.folders.resolve(str(file.parent))
 
-    def _runs(self) -> Iterator[Path]:
+    def _find_run_folders(self) -> Iterator[Path]:
         for name in (RUN_JSON, f"*/{RUN_JSON}"):
-            yield from self._places(name)
+            yield from self._find_folders(name)
 
-    def _comparison(self, path: Path) -> PastComparison:
-        stamps = [_stamp(path / name) for name in (JSON_NAME, TABLE_NAME)]
+    def _summarize(self, path: Path) -> PastComparison:
+        stamps = [_read_stamp(path / name) for name in (JSON_NAME, TABLE_NAME)]
         try:
-            known = self._read.get(path)
-            if known is None or known[0] != stamps:
-                when = (path / JSON_NAME).stat().st_mtime
-                known = self._read[path] = (stamps, self._summary(path, when))
-            return known[1]
+            cached = self._summaries.get(path)
+            if cached is None or cached[0] != stamps:
+                modified = (path / JSON_NAME).stat().st_mtime
+                cached = self._summaries[path] = (stamps, self._read_summary(path, modified))
+            return cached[1]
         except (SyncpointError, OSError) as error:
-            said = (
-                error
-                if isinstance(error, SyncpointError)
-                else InputError(f"a comparison at {path.name}", describe_error(error))
-            )
-            return self._broken(path, Problem.of(said))
+            problem = Problem(problem=f"cannot read {path.name}: {describe_error(error)}")
+            if isinstance(error, SyncpointError):
+                problem = Problem.of(error)
+            return self._summarize_broken(path, problem)
 
-    def _unfinished(self, path: Path) -> PastComparison:
-        spec = self.memory.asked(path) if self.memory is not None else None
-        said = (spec.target.path, spec.reference.path) if spec else _asked(path)
-        cure = "go on with it" if spec else "go on with it by its command and --resume"
+    def _summarize_unfinished(self, path: Path) -> PastComparison:
+        spec = self.memory.load_request(path) if self.memory is not None else None
+        target, reference = _read_logged_sides(path)
+        if spec is not None:
+            target, reference = spec.target.path, spec.reference.path
+        cure = "resume it" if spec else "resume it by its command with --resume"
         problem = Problem(problem="interrupted before it was finished", cure=cure)
-        return self._broken(path, problem).model_copy(
+        return self._summarize_broken(path, problem).model_copy(
             update={
-                "target": _label({"model": said[0]}) if said[0] else "",
-                "reference": _label({"model": said[1]}) if said[1] else "",
+                "target": _label_run({"model": target}) if target else "",
+                "reference": _label_run({"model": reference}) if reference else "",
                 "can_resume": spec is not None,
-                "measured": self._measured(path),
+                "measured": self._is_measured(path),
             }
         )
 
-    def _broken(self, path: Path, problem: Problem) -> PastComparison:
+    def _summarize_broken(self, path: Path, problem: Problem) -> PastComparison:
         when = 0.0
         with suppress(OSError):
             when = path.stat().st_mtime
         return PastComparison(
             id="",
             name=path.name.removesuffix(".cmp"),
-            path=self.folders.text_of(path),
+            path=self.folders.display_path(path),
             when=when,
             target="",
             target_facts="",
@@ -155,45 +166,45 @@ class PastList:
             measured=False,
         )
 
-    def _measured(self, path: Path) -> bool:
-        """Whether an unfinished comparison has come to any numbers yet."""
+    def _is_measured(self, path: Path) -> bool:
+        """Whether an unfinished comparison has measurements."""
         try:
             size = (path / PROGRESS_LOG).stat().st_size
-            if self._logs.get(path, (-1, False))[0] != size:
-                self._logs[path] = (size, has_measurements(path))
-            return self._logs[path][1]
+            if self._measured_by_log_size.get(path, (-1, False))[0] != size:
+                self._measured_by_log_size[path] = (size, has_measurements(path))
+            return self._measured_by_log_size[path][1]
         except OSError:
             return False
 
-    def _summary(self, path: Path, modified: float) -> PastComparison:
-        document = _document(path)
+    def _read_summary(self, path: Path, modified: float) -> PastComparison:
+        document = _read_document(path)
         about = document.body
         frame = open_table(path, document).read({name: COLUMNS[name] for name in _COLUMNS})
         verdict = str(about.get("verdict", "none"))
         level: Level = "none"
         if verdict in ("close", "moderate", "large"):
             level = verdict  # type: ignore[assignment]
-        known = frame.filter(pl.col("introduced_verdict") != "none").height
-        guilty = frame.filter(_GUILTY).height if known else None
+        has_introduced = (frame["introduced_verdict"] != "none").any()
+        guilty = frame.filter(_IS_GUILTY).height if has_introduced else None
         try:
             target, reference = about["target"], about["reference"]
             coverage = Coverage.of_saved(about)
             return PastComparison(
                 id=comparison_id(path),
                 name=path.name.removesuffix(".cmp"),
-                path=self.folders.text_of(path),
-                when=_when(about, modified),
-                target=_label(target),
+                path=self.folders.display_path(path),
+                when=_read_date(about, modified),
+                target=_label_run(target),
                 target_facts=" · ".join(
                     str(target.get(k)) for k in ("runtime", "device", "precision") if target.get(k)
                 ),
-                reference=_label(reference),
+                reference=_label_run(reference),
                 verdict=verdict,
                 verdict_text=qualify_verdict(verdict, coverage),
                 level="large" if verdict == "amplified" else level,
                 guilt="amplified" if verdict == "amplified" else "",
-                first=_first(path, frame, verdict),
-                output=_output(frame),
+                first=_name_first_divergence(path, frame, verdict),
+                output=_worst_output_psnr(frame),
                 coverage=min(coverage.target_covered, coverage.reference_covered),
                 guilty=guilty,
                 rows=frame.height,
@@ -204,13 +215,13 @@ class PastList:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DamagedFileError(path / JSON_NAME, repr(error)[:200], RESTORE) from error
 
-    def _run(self, path: Path) -> PastRun | None:
+    def _summarize_run(self, path: Path) -> PastRun | None:
         file = path / RUN_JSON
         try:
             body = parse_json(read_whole(file, 1 << 20), RUN_JSON)
             facts = [body.get(k) for k in ("runtime", "device", "precision")]
             return PastRun(
-                path=self.folders.text_of(path),
+                path=self.folders.display_path(path),
                 model=str(body.get("model") or path.name),
                 facts=" · ".join(str(fact) for fact in facts if fact),
                 when=file.stat().st_mtime,
@@ -219,46 +230,47 @@ class PastList:
             return None
 
 
-def _asked(path: Path) -> tuple[str, str]:
-    """What an unfinished comparison is of, by its log; empty where that does not say."""
+def _read_logged_sides(path: Path) -> tuple[str, str]:
+    """Return the target and the reference in the log of an unfinished comparison; "" where it does
+    not have them."""
     with suppress(SyncpointError, OSError):
-        kind, body = read_first_frame(path / PROGRESS_LOG, _HEAD) or ("", {})
+        kind, body = read_first_frame(path / PROGRESS_LOG, _MAX_PARSED_BYTES) or ("", {})
         if kind == "asked" and isinstance(body, dict):
             return str(body.get("target") or ""), str(body.get("reference") or "")
     return "", ""
 
 
-def _document(path: Path) -> Document:
-    """The facts of comparison.json; of a long one those that stand before its lists."""
-    is_long = (path / JSON_NAME).stat().st_size > _HEAD
-    return read_comparison_json(path, before=_LISTS if is_long else b"")
+def _read_document(path: Path) -> Document:
+    """Return comparison.json; of a long one the part before its lists."""
+    is_long = (path / JSON_NAME).stat().st_size > _MAX_PARSED_BYTES
+    return read_comparison_json(path, before=_FIRST_LIST if is_long else b"")
 
 
-def _when(about: dict[str, Any], modified: float) -> float:
+def _read_date(about: dict[str, Any], modified: float) -> float:
     try:
         return datetime.fromisoformat(about["created"]).timestamp()
     except (KeyError, TypeError, ValueError):
         return modified
 
 
-def _label(side: dict[str, Any]) -> str:
-    said = str(side.get("model") or side.get("path") or "in memory")
-    return os.path.basename(said.rstrip("/")) or said  # noqa: PTH119
+def _label_run(side: dict[str, Any]) -> str:
+    path = str(side.get("model") or side.get("path") or "in memory")
+    return os.path.basename(path.rstrip("/")) or path  # noqa: PTH119
 
 
-def _output(frame: pl.DataFrame) -> Number:
-    """PSNR of the worst model output; none where one of them has no verdict."""
+def _worst_output_psnr(frame: pl.DataFrame) -> Number:
+    """Return the PSNR of the worst model output; None where one of them has no verdict."""
     outputs = frame.filter(pl.col("output"))
-    least = outputs["psnr"].min()
-    if (outputs["verdict"] == "none").any() or not isinstance(least, float) or math.isnan(least):
+    worst = outputs["psnr"].min()
+    if (outputs["verdict"] == "none").any() or not isinstance(worst, float) or math.isnan(worst):
         return None
-    return json_number(least)
+    return json_number(worst)
 
 
-def _first(path: Path, frame: pl.DataFrame, verdict: str) -> str:
+def _name_first_divergence(path: Path, frame: pl.DataFrame, verdict: str) -> str:
     if verdict == "close":
         return ""
-    if frame.height <= _EXACT_ROWS:
+    if frame.height <= _MAX_ROWS_TO_LOAD:
         rows = load(path).first_divergence
         if rows:
             more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
@@ -267,4 +279,4 @@ def _first(path: Path, frame: pl.DataFrame, verdict: str) -> str:
         guilty = frame.filter(pl.col("introduced_verdict") == "large").sort("target_order")
         if guilty.height:
             return str(guilty["target_op"][0])
-    return "nobody guilty, amplified" if verdict == "amplified" else ""
+    return "no op guilty, amplified" if verdict == "amplified" else ""

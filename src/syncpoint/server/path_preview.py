@@ -1,7 +1,7 @@
-"""What is at a path that somebody typed or chose, said at once and without running a model.
+"""What is at a path that the user typed or chose, found out at once and without running a model.
 
 Recordings are opened, models are previewed where their runtime can, Python files are parsed and
-never imported; anything else is known by its name until it is run.
+never imported; other models are recognised by their name until they are run.
 """
 
 from __future__ import annotations
@@ -19,125 +19,141 @@ from syncpoint.run.reader import Run
 from syncpoint.runtimes.import_path import is_import_path
 from syncpoint.runtimes.protocol import ModelPreview, Option, Previews, Runtime
 from syncpoint.runtimes.registry import RUNTIMES, describe_installation, find_runtimes_accepting
-from syncpoint.server.allowed_files import Folders
+from syncpoint.server.allowed_files import AllowedFolders
 from syncpoint.server.session_schema import InputForm, OptionForm, PathPreview, RuntimeForm
 
-_MOST_SOURCE = 4 << 20
-_MOST_FILES = 10_000
-_TYPES = {bool: "boolean", int: "integer", float: "number"}
+_MAX_SOURCE_BYTES = 4 << 20
+_MAX_FILES = 10_000
+_MAX_CANDIDATES = 24
+_MAX_INPUTS = 32
+_FORM_TYPES = {bool: "boolean", int: "integer", float: "number"}
 
 
-def look(folders: Folders, text: str) -> PathPreview:
-    """What `text` names."""
-    said = text.strip()
+def preview_path(folders: AllowedFolders, text: str) -> PathPreview:
+    """Return what `text` names; an error is part of the preview."""
+    path = text.strip()
     try:
-        return _seen(folders, said)
+        return _preview(folders, path)
     except SyncpointError as error:
-        return _said(said, "nothing", str(error), problem=Problem.of(error))
+        return _build_preview(path, "nothing", str(error), problem=Problem.of(error))
 
 
-def _seen(folders: Folders, text: str) -> PathPreview:
+def _preview(folders: AllowedFolders, text: str) -> PathPreview:
     if not text:
-        return _said(text, "nothing", "")
-    folders.allowed(text)
+        return _build_preview(text, "nothing", "")
+    folders.check_path(text)
     if is_import_path(text):
-        return _code(folders, text)
+        return _preview_reference(folders, text)
     path = folders.resolve(text)
     if not path.exists():
-        raise InputError("a model, a run or a dump", f"nothing at {text}", "check the path")
+        raise InputError(f"no such file or folder: {text}", cure="check the path")
     if path.suffix == ".py" and path.is_file():
-        names = _defined(path)
-        return _said(
+        names = _list_definitions(path)
+        return _build_preview(
             text,
             "nothing",
-            "name what gives the model in it" if names else "it defines nothing",
-            candidates=[f"{text}:{name}" for name in names[:24]],
+            "choose what in this file gives the model" if names else "this file defines nothing",
+            candidates=[f"{text}:{name}" for name in names[:_MAX_CANDIDATES]],
         )
-    # In the order of a comparison, which takes a recording for one whatever it is called.
-    found = find_format(path)
-    if found is not None:
-        return _recording(open_as(found, path), path, text)
-    taken = find_runtimes_accepting(text)
-    if taken:
-        return _model(path, text, taken)
+    # In the order of a comparison, which takes a recording for one whatever its name is.
+    dump_format = find_format(path)
+    if dump_format is not None:
+        return _preview_recording(open_as(dump_format, path), path, text)
+    runtimes = find_runtimes_accepting(text)
+    if runtimes:
+        return _preview_model(path, text, runtimes)
     if path.is_dir():
-        return _said(text, "folder", "a folder; nothing in it is known as a run or a dump")
+        return _build_preview(text, "folder", "a folder that is neither a run nor a dump")
     raise InputError(
-        "a model, a run or a dump", f"{path.name}, which nothing here recognises", "check the path"
+        f"{path.name} is not a model, a run or a dump that Syncpoint can open",
+        cure="check the path",
     )
 
 
-def _code(folders: Folders, text: str) -> PathPreview:
-    where, _, attribute = text.rpartition(":")
-    taken = _forms(find_runtimes_accepting(text))
-    if not where.endswith(".py"):
-        said = "Models are code. It runs when you press Compare."
-        return _said(text, "model", said, sure=False, runtimes=taken)
-    path = folders.resolve(where)
+def _preview_reference(folders: AllowedFolders, text: str) -> PathPreview:
+    """Preview a model in Python code, such as `net.py:model`."""
+    module, _, attribute = text.rpartition(":")
+    runtimes = _build_runtime_forms(find_runtimes_accepting(text))
+    if not module.endswith(".py"):
+        message = "Models are code. It runs when you press Compare."
+        return _build_preview(text, "model", message, sure=False, runtimes=runtimes)
+    path = folders.resolve(module)
     if not path.is_file():
-        raise InputError("a Python file", f"nothing at {where}", "check the path")
-    names = _defined(path)
+        raise InputError(f"no such Python file: {module}", cure="check the path")
+    names = _list_definitions(path)
     first = attribute.partition(".")[0]
     if first not in names:
-        # It may still be there, by a star import or a trick of the module; only running it tells.
-        said = f"{path.name} does not seem to define {first}"
-        candidates = [f"{where}:{name}" for name in names[:24]]
-        return _said(text, "model", said, sure=False, runtimes=taken, candidates=candidates)
-    said = f"{path.name} defines {attribute}. It runs when you press Compare."
-    return _said(text, "model", said, sure=False, runtimes=taken)
+        # The module may still have it, by a star import for example; only running it shows that.
+        return _build_preview(
+            text,
+            "model",
+            f"{path.name} does not seem to define {first}",
+            sure=False,
+            runtimes=runtimes,
+            candidates=[f"{module}:{name}" for name in names[:_MAX_CANDIDATES]],
+        )
+    message = f"{path.name} defines {attribute}. It runs when you press Compare."
+    return _build_preview(text, "model", message, sure=False, runtimes=runtimes)
 
 
-def _model(path: Path, text: str, taken: list[Runtime]) -> PathPreview:
-    size = _size(_bytes_of(path))
+def _preview_model(path: Path, text: str, runtimes: list[Runtime]) -> PathPreview:
+    size = _format_size(_measure_size(path))
     inputs: list[InputForm] = []
-    precision, said, sure = "", f"{size}; it is opened when you press Compare", False
-    preview = _preview(path, taken)
+    precision, message, sure = "", f"{size}; it is opened when you press Compare", False
+    preview = _ask_runtimes(path, runtimes)
     if preview is not None:
         sure, precision = True, preview.precision
-        said = ", ".join(p for p in (f"opens; {preview.ops} ops", precision, size) if p)
+        facts = (f"opens; {preview.ops} ops", precision, size)
+        message = ", ".join(fact for fact in facts if fact)
         inputs = [
             InputForm(name=i.name, shape=None if i.shape is None else list(i.shape), dtype=i.dtype)
             for i in preview.inputs
         ]
-    return _said(
-        text, "model", said, sure=sure, runtimes=_forms(taken), inputs=inputs, precision=precision
+    return _build_preview(
+        text,
+        "model",
+        message,
+        sure=sure,
+        runtimes=_build_runtime_forms(runtimes),
+        inputs=inputs,
+        precision=precision,
     )
 
 
-def _preview(path: Path, taken: list[Runtime]) -> ModelPreview | None:
-    """What the first runtime that can preview this file says of it."""
-    for runtime in taken if path.is_file() else ():
+def _ask_runtimes(path: Path, runtimes: list[Runtime]) -> ModelPreview | None:
+    """Return the preview of the first runtime that can preview this file."""
+    for runtime in runtimes if path.is_file() else ():
         if isinstance(runtime, Previews):
             with RUNTIMES.contain_errors(runtime.name, FormatError, f"to preview {path.name}"):
                 return runtime.preview(path)
     return None
 
 
-def _recording(run: Run, path: Path, text: str) -> PathPreview:
-    given = [t for t in run.tensors if t.key.role is Role.MODEL_INPUT]
-    floats = (Kind.FLOAT, Kind.COMPLEX)
+def _preview_recording(run: Run, path: Path, text: str) -> PathPreview:
+    inputs = [t for t in run.tensors if t.key.role is Role.MODEL_INPUT]
+    float_kinds = (Kind.FLOAT, Kind.COMPLEX)
     precision = run.info.precision or "+".join(
-        sorted({t.dtype for t in run.tensors if DTYPES[t.dtype].kind in floats})
+        sorted({t.dtype for t in run.tensors if DTYPES[t.dtype].kind in float_kinds})
     )
-    facts = [f"{len(run.ops)} ops", precision, _size(_bytes_of(path))]
-    who = " ".join(p for p in (run.info.runtime, run.info.device) if p)
-    said = "opens; " + ", ".join(p for p in (*facts, who) if p)
+    runtime = " ".join(name for name in (run.info.runtime, run.info.device) if name)
+    facts = (f"{len(run.ops)} ops", precision, _format_size(_measure_size(path)), runtime)
+    message = "opens; " + ", ".join(fact for fact in facts if fact)
     if not run.info.complete:
-        said += f"; incomplete: {run.info.missing or 'its writer died'}"
-    return _said(
+        message += f"; incomplete: {run.info.missing or 'the process that wrote it was killed'}"
+    return _build_preview(
         text,
         "recording",
-        said,
+        message,
         precision=precision,
-        recorded=bool(given),
+        recorded=bool(inputs),
         inputs=[
             InputForm(name=t.name or t.key.op.op, shape=list(t.shape), dtype=t.dtype)
-            for t in given[:32]
+            for t in inputs[:_MAX_INPUTS]
         ],
     )
 
 
-def _said(
+def _build_preview(
     path: str,
     kind: str,
     text: str,
@@ -164,15 +180,20 @@ def _said(
     )
 
 
-def _defined(path: Path) -> list[str]:
-    """Names that a Python file gives at its top: what is called first in it comes last, since
-    models stand at the end of their files."""
-    if path.stat().st_size > _MOST_SOURCE:
-        raise FormatError(f"a Python file of at most {_MOST_SOURCE} bytes", path.name)
+def _list_definitions(path: Path) -> list[str]:
+    """Return the names that a Python file defines at its top level, last ones first: models stand
+    at the end of their files."""
+    if path.stat().st_size > _MAX_SOURCE_BYTES:
+        raise FormatError(
+            f"{path.name} is too large for a Python file (more than {_MAX_SOURCE_BYTES >> 20} MiB)",
+            cure="check the path",
+        )
     try:
         tree = ast.parse(path.read_bytes(), str(path))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise FormatError(f"{path.name} as Python", str(error)) from error
+        raise FormatError(
+            f"{path.name} is not valid Python: {error}", cure="correct the file"
+        ) from error
     names: dict[str, None] = {}
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -189,51 +210,52 @@ def _defined(path: Path) -> list[str]:
     return [name for name in reversed(names) if not name.startswith("_") and name.isidentifier()]
 
 
-def _forms(taken: list[Runtime]) -> list[RuntimeForm]:
+def _build_runtime_forms(runtimes: list[Runtime]) -> list[RuntimeForm]:
     return [
         RuntimeForm(
             name=runtime.name,
             version=runtime.version() or "",
             cure="" if runtime.version() else describe_installation(runtime),
-            options=[_form(option) for option in runtime.options()],
+            options=[_build_option_form(option) for option in runtime.options()],
         )
-        for runtime in taken
+        for runtime in runtimes
     ]
 
 
-def _form(option: Option) -> OptionForm:
-    kind = "choice" if option.choices else _TYPES.get(option.type, "text")
-    default = as_text(option.default)
-    choices = [as_text(choice) for choice in option.choices]
+def _build_option_form(option: Option) -> OptionForm:
+    form_type = "choice" if option.choices else _FORM_TYPES.get(option.type, "text")
+    default = option_text(option.default)
+    choices = [option_text(choice) for choice in option.choices]
     if choices and default not in choices:
         choices.insert(0, default)
     return OptionForm(
         name=option.name,
-        type=kind,  # type: ignore[arg-type]
+        type=form_type,  # type: ignore[arg-type]
         default=default,
         help=option.help,
         choices=choices,
     )
 
 
-def as_text(value: object) -> str:
-    """The value of an option as the command line takes it."""
+def option_text(value: object) -> str:
+    """Return the value of an option as the command line takes it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _bytes_of(path: Path) -> int:
+def _measure_size(path: Path) -> int:
+    """Return the bytes of a file, or of the files in a folder."""
     if path.is_file():
         return path.stat().st_size
     total = 0
     for number, file in enumerate(path.rglob("*")):
-        if number == _MOST_FILES:
+        if number == _MAX_FILES:
             break
         if file.is_file() and not file.is_symlink():
             total += file.stat().st_size
     return total
 
 
-def _size(nbytes: int) -> str:
+def _format_size(nbytes: int) -> str:
     size = float(nbytes)
     for unit in ("bytes", "kB", "MB", "GB"):
         if size < 1000 or unit == "GB":

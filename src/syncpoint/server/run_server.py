@@ -1,4 +1,4 @@
-"""Putting the server on 127.0.0.1 and telling people where it is."""
+"""Run the server on 127.0.0.1 and print its address."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from syncpoint.server.open_comparisons import Library
 if TYPE_CHECKING:
     import uvicorn
 
-    from syncpoint.server.access_guard import Guard
+    from syncpoint.server.access_guard import AccessGuard
     from syncpoint.server.session import ComparisonSession
 
 HOST = "127.0.0.1"
 PORT = 7410
-"""The port that is tried first; any free one serves."""
+"""The port that is tried first; if it is in use, any free one."""
 
 
 def serve(
     library: Library,
     page: str,
-    say: Callable[[str], None],
+    print_line: Callable[[str], None],
     *,
     port: int | None = None,
     browser: bool = True,
     session: ComparisonSession | None = None,
 ) -> None:
-    """Serve until interrupted. `say` is given the address to open; `page` is a path in it.
+    """Serve until interrupted. `print_line` gets the address to open; `page` is a path in it.
 
-    With a session comparisons can be made too; those that run are ended with the server.
+    With a session the page can run comparisons; they are stopped with the server.
     """
     require_web("view")
     import uvicorn
@@ -43,15 +43,16 @@ def serve(
     from syncpoint.run.storage.table_probe import probe_every_table
 
     probe_every_table()
-    with bound(port) as listening:
+    with bind_socket(port) as listening:
         address, config = prepare_server(library, page, listening, session)
-        say(address)
-        found = listening.getsockname()[1]
-        say(f"from another machine: ssh -L {found}:{HOST}:{found} {socket.gethostname()}")
+        print_line(address)
+        used_port = listening.getsockname()[1]
+        tunnel = f"ssh -L {used_port}:{HOST}:{used_port} {socket.gethostname()}"
+        print_line(f"from another machine: {tunnel}")
 
         class Server(uvicorn.Server):
             async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-                # Before the wait for open connections: a page that listens would never let go.
+                # First, because a page that waits for events keeps its connection open.
                 if session is not None:
                     await asyncio.to_thread(session.close)
                 await super().shutdown(sockets)
@@ -65,7 +66,7 @@ def serve(
 def prepare_server(
     library: Library, page: str, listening: socket.socket, session: ComparisonSession | None = None
 ) -> tuple[str, uvicorn.Config]:
-    """The address to open, with a token of its own, and what is served on the socket."""
+    """Return the address to open, with a new token, and what is served on the socket."""
     from syncpoint.server.app import create_guarded_app
 
     token = secrets.token_urlsafe(18)
@@ -74,7 +75,7 @@ def prepare_server(
     return f"http://{HOST}:{port}{page}?token={token}", config
 
 
-def server_config(app: Guard) -> uvicorn.Config:
+def server_config(app: AccessGuard) -> uvicorn.Config:
     """How the server treats connection_limits."""
     import uvicorn
 
@@ -91,30 +92,32 @@ def server_config(app: Guard) -> uvicorn.Config:
 
 
 def require_web(command: str) -> None:
-    """A MissingExtra where the packages of the server are not installed."""
+    """Raise MissingExtra if the packages of the server are not installed."""
     if find_spec("fastapi") is None or find_spec("uvicorn") is None:
         raise MissingExtra("fastapi and uvicorn", "web", command)
 
 
-def bound(port: int | None) -> socket.socket:
-    """A socket on this machine alone."""
-    for wanted in (PORT, 0) if port is None else (port,):
+def bind_socket(port: int | None) -> socket.socket:
+    """Return a listening socket that only this machine can reach."""
+    for candidate in (PORT, 0) if port is None else (port,):
         listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            listening.bind((HOST, wanted))
-            # Whoever is told the address may connect at once, and waits until it is served.
+            listening.bind((HOST, candidate))
+            # A client may connect as soon as the address is printed, and waits for the server.
             listening.listen()
             return listening
         except OSError as error:
             listening.close()
             if port is not None:
-                raise InputError(f"a free port, not {port}", str(error.strerror)) from error
-    raise InputError("a free port", "none")
+                raise InputError(
+                    f"cannot listen on port {port}: {error.strerror}", cure="choose another --port"
+                ) from error
+    raise InputError("no free port on 127.0.0.1", cure="stop other servers, or choose --port")
 
 
 def open_browser(address: str) -> None:
-    """Show the address in the user's browser, if there is one."""
+    """Open the address in the user's browser, if there is one."""
     import webbrowser
 
     with suppress(webbrowser.Error):

@@ -1,7 +1,7 @@
 """A comparison served from Python: the server in a thread of this process.
 
-A notebook has an event loop that runs already, so the server has a thread and a loop of its own. It
-ends with `stop()`, or with the interpreter.
+A notebook already runs an event loop, so the server has a thread and a loop of its own. It ends
+with `stop()`, or with the interpreter.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from syncpoint.errors import CaptureError
 from syncpoint.page.open_comparison import comparison_id
 from syncpoint.server.open_comparisons import Library
-from syncpoint.server.run_server import bound, open_browser, prepare_server, require_web
+from syncpoint.server.run_server import bind_socket, open_browser, prepare_server, require_web
 
 if TYPE_CHECKING:
     import uvicorn
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from syncpoint.page.open_comparison import ResultInMemory
 
 _STOP_SECONDS = 5.0
-"""Time for answers that are being sent when the server is stopped."""
+"""Time for answers that are being sent when the server stops."""
 
 
 class ServedComparison:
@@ -31,7 +31,7 @@ class ServedComparison:
 
     def __init__(self, server: uvicorn.Server, listening: socket.socket, address: str) -> None:
         self.address = address
-        """What to open in a browser."""
+        """The URL to open in a browser."""
         self._server = server
         self._listening = listening
         self._error: BaseException | None = None
@@ -40,7 +40,7 @@ class ServedComparison:
         atexit.register(self.stop)
 
     def stop(self) -> None:
-        """End the server; the port is free again when this returns."""
+        """Stop the server; the port is free again when this returns."""
         atexit.unregister(self.stop)
         self._server.should_exit = True
         self._thread.join(_STOP_SECONDS)
@@ -48,13 +48,15 @@ class ServedComparison:
         self._thread.join(_STOP_SECONDS)
         self._listening.close()
 
-    def check(self) -> None:
-        """Raise a CaptureError where the server could not start."""
+    def wait_until_started(self) -> None:
+        """Wait until the server runs; CaptureError if it cannot start."""
         while self._thread.is_alive() and not self._server.started:
             self._thread.join(0.01)
         if not self._server.started:
             self.stop()
-            raise CaptureError("a server for the comparison", f"{self._error!r}")
+            raise CaptureError(
+                f"the server did not start: {self._error!r}", cure="choose another port"
+            )
 
     def _serve(self) -> None:
         try:
@@ -66,7 +68,9 @@ class ServedComparison:
         return f"<ServedComparison {self.address}>"
 
 
-def view(comparison: ResultInMemory | Path, port: int | None, browser: bool) -> ServedComparison:
+def serve_in_thread(
+    comparison: ResultInMemory | Path, port: int | None, browser: bool
+) -> ServedComparison:
     """Serve a comparison of this process, or a saved one, until it is stopped."""
     require_web("view")
     import uvicorn
@@ -75,8 +79,8 @@ def view(comparison: ResultInMemory | Path, port: int | None, browser: bool) -> 
         library, name = Library([comparison]), comparison_id(comparison)
     else:
         library, name = Library(in_memory=[comparison]), comparison.id
-    library.get(name)  # says what is wrong with it before anything is served
-    listening = bound(port)
+    library.get(name)  # raises its error before anything is served
+    listening = bind_socket(port)
     try:
         address, config = prepare_server(library, f"/c/{name}", listening)
         # The page keeps its connections open; they are closed when the server is stopped.
@@ -85,7 +89,7 @@ def view(comparison: ResultInMemory | Path, port: int | None, browser: bool) -> 
     except BaseException:
         listening.close()
         raise
-    served.check()
+    served.wait_until_started()
     if browser:
         open_browser(address)
     return served

@@ -1,8 +1,8 @@
-"""What a session remembers: what is filled in, and what unfinished comparisons were asked for.
+"""What a session stores: the form, and the requests of unfinished comparisons.
 
-It lies in the hidden folder `.session` of the folder that comparisons are kept in, so that a server
-that is started again goes on where the last one was. It is written by the session alone: a
-comparison that came from elsewhere brings no wishes of its own, and cannot have a model run.
+It is in the hidden folder `.session` of the folder of comparisons, so that a server that is started
+again continues where the last one was. Only the session writes it: a comparison from elsewhere
+brings no request of its own, and cannot make the server run a model.
 """
 
 from __future__ import annotations
@@ -20,58 +20,58 @@ from syncpoint.files.untrusted_files import read_whole
 from syncpoint.server.session_schema import Fields, Form, SessionSpec
 
 FOLDER = ".session"
-_LARGEST = 1 << 20
+_MAX_BYTES = 1 << 20
 
 
 class SessionMemory:
-    """What is remembered of the comparisons in `out`; where that cannot be written, while the
-    server lives. Nothing is written before `out` exists."""
+    """The stored form and requests of the comparisons in `out`. If `out` cannot be written, the
+    form lasts as long as the server. Nothing is written before `out` exists."""
 
     def __init__(self, out: Path, target: str = "", reference: str = "") -> None:
-        """`target` and `reference` are named on the command line, and win."""
+        """`target` and `reference` come from the command line and replace stored ones."""
         self._out = out
         self._folder = out / FOLDER
         self._lock = threading.Lock()
         self._form = self._read_form()
-        named = {"target.path": target, "reference.path": reference}
-        named = {name: path for name, path in named.items() if path}
-        if any(self._form.fields.get(name) != path for name, path in named.items()):
-            self._form = Form(version=self._form.version + 1, fields=named)
+        paths = {"target.path": target, "reference.path": reference}
+        paths = {name: path for name, path in paths.items() if path}
+        if any(self._form.fields.get(name) != path for name, path in paths.items()):
+            self._form = Form(version=self._form.version + 1, fields=paths)
 
     @property
     def form(self) -> Form:
-        """What was filled in last, in whatever tab."""
+        """The form as it was filled in last, in any tab."""
         with self._lock:
             return self._form
 
-    def fill(self, fields: Fields) -> Form:
-        """Remember what is filled in now."""
+    def save_form(self, fields: Fields) -> Form:
+        """Store the form."""
         with self._lock:
             if fields != self._form.fields:
                 self._form = Form(version=self._form.version + 1, fields=fields)
                 self._write(self._folder / "form.json", self._form.model_dump_json())
             return self._form
 
-    def begin(self, folder: Path, spec: SessionSpec) -> None:
-        """Remember what the comparison in `folder` was asked for."""
+    def save_request(self, folder: Path, spec: SessionSpec) -> None:
+        """Store the request of the comparison in `folder`."""
         with self._lock:
-            self._write(self._begun(folder), spec.model_dump_json())
+            self._write(self._request_file(folder), spec.model_dump_json())
             self._write(self._folder / "form.json", self._form.model_dump_json())
 
-    def end(self, folder: Path) -> None:
-        """It is finished, or nothing is left of it."""
+    def forget_request(self, folder: Path) -> None:
+        """Delete the request of a comparison that is finished or deleted."""
         with suppress(OSError):
-            self._begun(folder).unlink(missing_ok=True)
+            self._request_file(folder).unlink(missing_ok=True)
 
-    def asked(self, folder: Path) -> SessionSpec | None:
-        """What the comparison in `folder` was asked for, if it was begun here."""
+    def load_request(self, folder: Path) -> SessionSpec | None:
+        """Return the request of the comparison in `folder`; None if it was not begun here."""
         if folder.parent != self._out:
             return None
         with suppress(SyncpointError, OSError, ValidationError):
-            return SessionSpec.model_validate_json(_read_sealed(self._begun(folder)))
+            return SessionSpec.model_validate_json(_read_sealed(self._request_file(folder)))
         return None
 
-    def _begun(self, folder: Path) -> Path:
+    def _request_file(self, folder: Path) -> Path:
         return self._folder / "begun" / f"{folder.name}.json"
 
     def _read_form(self) -> Form:
@@ -88,7 +88,7 @@ class SessionMemory:
 
 
 def _read_sealed(path: Path) -> bytes:
-    """A file of the session; one that is damaged is a FormatError, one without a checksum is of an
-    older version."""
-    data = read_whole(path, _LARGEST)
+    """Return the content of a file of the session. A damaged one is a FormatError; one without a
+    checksum is from an older version."""
+    data = read_whole(path, _MAX_BYTES)
     return unseal_json(data, path, "fill in the form again")[0]

@@ -1,4 +1,4 @@
-"""What the page of a session and the server say to each other: forms, jobs, past comparisons."""
+"""The messages between the server and the session page: forms, jobs, past comparisons."""
 
 from __future__ import annotations
 
@@ -24,41 +24,41 @@ class OptionForm(Schema):
 
 
 class RuntimeForm(Schema):
-    """A runtime that takes the model."""
+    """A runtime that accepts the model."""
 
     name: str
     version: str
     """"" where it is not installed."""
     cure: str
-    """How to install it, where it is not."""
+    """How to install it, if it is not installed."""
     options: list[OptionForm]
 
 
 class InputForm(Schema):
-    """An input that a model declares or that a run was given."""
+    """An input that a model declares, or that a run has recorded."""
 
     name: str
     shape: list[int] | None
-    """-1 for an axis that is left open; null where nothing is known."""
+    """-1 for an axis of any length; null where the shape is not known."""
     dtype: str
 
 
 class PathPreview(Schema):
-    """What is at a path. Looking runs no model."""
+    """What is at a path. No model is run for it."""
 
     path: str
     kind: Literal["model", "recording", "comparison", "inputs", "folder", "nothing"]
     text: str
-    """In words: "opens; 61 ops, f16, 11.4 MB"."""
+    """A description: "opens; 61 ops, f16, 11.4 MB"."""
     sure: bool
-    """Whether it was opened, or only recognised by its name."""
+    """Whether it was opened, and not only recognised by its name."""
     precision: str
     runtimes: list[RuntimeForm]
     inputs: list[InputForm]
     recorded: bool
-    """Whether it is a run that kept what it was given."""
+    """Whether it is a run that has recorded its inputs."""
     candidates: list[str]
-    """What a Python file defines, where a path names none of it."""
+    """What a Python file defines, if the path does not name any of it."""
     problem: Problem | None
 
 
@@ -73,51 +73,51 @@ class FileEntry(Schema):
 
 
 class FolderListing(Schema):
-    """One of the folders that may be looked into; all of them where no folder is named."""
+    """The files of one allowed folder, or all allowed folders."""
 
     path: str
     parent: str | None
-    """Null where there is no way up."""
+    """Null for a folder without an allowed parent."""
     entries: list[FileEntry]
     left_out: int
-    """Entries beyond those that one answer holds."""
+    """Number of entries that did not fit into the answer."""
 
 
 class SideSpec(Schema):
-    """One configuration."""
+    """One side of a comparison, as the form has it."""
 
     path: Text
     runtime: Word = ""
-    """"" takes the first that accepts the model."""
+    """"" for the first runtime that accepts the model."""
     options: Annotated[dict[Word, Text], Field(max_length=64, default_factory=dict)]
-    """By name, as text, as `--target-set` has them; those left out have their defaults."""
+    """Options by name, as text, as for `--target-set`; missing ones have their defaults."""
     record: Literal["values", "statistics", "digest"] = "values"
 
 
 class SessionSpec(Schema):
-    """A comparison to make."""
+    """A comparison to run."""
 
     target: SideSpec
     reference: SideSpec
     inputs: Text = ""
-    """As `--inputs`; "" for those that one side has recorded."""
+    """As for `--inputs`; "" for the inputs that one side has recorded."""
     shapes: Annotated[list[Word], Field(max_length=64, default_factory=list)]
     metric: Word = "psnr"
     preset: Word = "auto"
     introduced: Literal["local", "replay", "off"] = "local"
     reference_model: Text = ""
     request_id: Word = ""
-    """Chosen by the page: it recognises its job by it, also where it never had the answer."""
+    """Chosen by the page, which recognises its job by it even if the answer was lost."""
 
 
 Fields = Annotated[dict[Word, Text], Field(max_length=64)]
 
 
 class Form(Schema):
-    """What is filled in, by the names that the page has for its fields."""
+    """The form, by the names of its fields on the page."""
 
     version: int
-    """Grows with every change."""
+    """Increases with every change."""
     fields: Fields
 
 
@@ -128,13 +128,13 @@ class Folder(Schema):
 
 
 class Name(Schema):
-    """A comparison by its name in addresses."""
+    """A comparison by its name in URLs."""
 
     comparison: str
 
 
 class Command(Schema):
-    """The same comparison on the command line."""
+    """A comparison as a command line."""
 
     command: str
     warnings: list[str]
@@ -146,17 +146,17 @@ class StageState(Schema):
 
     stage: Literal["reference", "target", "match", "measure", "introduced", "diagnosis"]
     state: Literal["waits", "now", "done", "left out", "failed", "stopped"]
-    """`failed` and `stopped` where the job ended before it was done."""
+    """`failed` or `stopped` for the stage in which the job ended."""
     done: int
     total: int
     text: str
     seconds: float
     opens: bool
-    """Whether a recording is opened here, and no model run."""
+    """Whether a recording is opened in this stage, and no model run."""
 
 
 class LogLine(Schema):
-    """Something that was said on the way."""
+    """A line of the log of a job."""
 
     seconds: float
     stage: str
@@ -164,20 +164,20 @@ class LogLine(Schema):
 
 
 class DriftSoFar(Schema):
-    """How far the two are apart over the execution order, as far as it is measured."""
+    """The drift over the execution order, as far as it is measured."""
 
     levels: str
-    """A letter for each piece: close, moderate, large, n for no verdict, a dot for nothing yet."""
+    """One letter per bin: close, moderate, large, n for no verdict, a dot for not measured yet."""
     psnr: list[int]
-    """The least of each piece in whole dB, cut to 0 to 120; -1 where there is none."""
+    """The lowest PSNR of each bin in whole dB, from 0 to 120; -1 where there is none."""
 
 
 class JobState(Schema):
-    """A comparison that is asked for, being made, or over."""
+    """A comparison that waits, runs, or has ended."""
 
     id: str
     request_id: str
-    """As the request for it said."""
+    """As in the request."""
     version: int
     state: State
     target: str
@@ -185,25 +185,25 @@ class JobState(Schema):
     metric: str
     command: str
     folder: str
-    """Where it is, or will be, kept."""
+    """The folder it is written to."""
     created: float
     """Seconds since 1970."""
     seconds: float
-    """Since it began; how long it took, where it is over."""
+    """Time since it started, until it ended."""
     stages: list[StageState]
     counts: dict[str, int]
     drift: DriftSoFar | None
-    """While it is measured, and of one that ended on the way."""
+    """While it runs, and if it ended before it was done."""
     log: list[LogLine]
     problem: Problem | None
     warnings: list[str]
     verdict: str
     headline: str
-    """The verdict and the coverage in one line, once it is done."""
+    """The verdict and the coverage in one line, when it is done."""
     comparison: str
-    """Its name in addresses, once it is saved."""
+    """Its name in URLs, when it is saved."""
     can_resume: bool
-    """Whether what is finished of it is kept, to go on from."""
+    """Whether it can be resumed."""
 
 
 class JobList(Schema):
@@ -211,12 +211,12 @@ class JobList(Schema):
 
     version: int
     form: int
-    """Version of the form, which another tab may have filled in meanwhile."""
+    """Version of the form, which another tab may have changed."""
     jobs: list[JobState]
 
 
 class PastComparison(Schema):
-    """A comparison that was made earlier."""
+    """A past comparison."""
 
     id: str
     name: str
@@ -227,28 +227,28 @@ class PastComparison(Schema):
     reference: str
     verdict: str
     verdict_text: str
-    """The verdict in words: of the whole, or of the part that was compared."""
+    """The verdict as text: of the whole, or of the part that was compared."""
     level: Level
     guilt: Guilt
     first: str
-    """Where the two part; words where that is not known."""
+    """The first divergence; a text where there is none."""
     output: Number
     """PSNR of the worst model output in dB."""
     coverage: float | None
-    """Share of the side that is covered less."""
+    """Coverage of the side with the lower coverage, 0 to 1."""
     guilty: int | None
-    """Null where introduced error is not known."""
+    """Number of guilty rows; null where introduced error is not known."""
     rows: int
     problem: Problem | None
     """Why it cannot be opened."""
     can_resume: bool
-    """Whether it was begun here and can be gone on with."""
+    """Whether it was begun here and can be resumed."""
     measured: bool
-    """Whether there are numbers in it, also where it is not finished."""
+    """Whether it has measurements, even if it is not finished."""
 
 
 class PastRun(Schema):
-    """A run that can serve as a side."""
+    """A run that can be a side of a comparison."""
 
     path: str
     model: str
@@ -257,16 +257,16 @@ class PastRun(Schema):
 
 
 class Past(Schema):
-    """What lies in the folders of this session."""
+    """The comparisons and runs in the folders of this session."""
 
     folder: str
-    """Where new comparisons are kept."""
+    """The folder of new comparisons."""
     comparisons: list[PastComparison]
     runs: list[PastRun]
 
 
 class MetricChoice(Schema):
-    """A metric to show and to sort by."""
+    """A metric that can be chosen."""
 
     id: str
     title: str
@@ -276,9 +276,9 @@ class SessionInfo(Schema):
     """What the form needs before anything is chosen."""
 
     key: str
-    """Tells this server from one that had the same address before it."""
+    """Distinguishes this server from an earlier one at the same address."""
     form: Form
-    """As it was left, or with what the command line named."""
+    """The stored form, with the sides named on the command line."""
     folders: list[str]
     out: str
     metrics: list[MetricChoice]

@@ -1,5 +1,5 @@
-"""Looking at comparisons before they are finished: each look is a comparison of its own, written by
-a process of its own, and gone with the session."""
+"""Views of unfinished comparisons: each is a comparison of its own, written by a process of its own
+and deleted with the session."""
 
 from __future__ import annotations
 
@@ -19,82 +19,84 @@ from syncpoint.comparison.storage.file_names import PROGRESS_LOG
 from syncpoint.errors import CaptureError, InputError, describe_error
 from syncpoint.files.writer_lock import RunLock, is_locked
 from syncpoint.server.comparison_request import ComparisonPlan
-from syncpoint.server.worker_process import Process
+from syncpoint.server.worker_process import WorkerProcess
 
-_LOOKS = "syncpoint-looks-"
-"""What folders for looks at unfinished comparisons are called in the folder for passing files."""
-_BEGINNING = 60.0
-"""Seconds after which a folder without a lock is nobody's."""
-_LONGEST = 120.0
-"""Seconds that pairing two runs again may take."""
+_FOLDER_PREFIX = "syncpoint-looks-"
+"""Prefix of the temporary folders with views of unfinished comparisons."""
+_MIN_AGE_SECONDS = 60.0
+"""A folder without a lock that is older belongs to no running server."""
+_TIMEOUT_SECONDS = 120.0
+"""Time that pairing two runs again may take."""
 
 
-class Glimpses:
-    """One look at a time; a comparison that has not changed since is not written again."""
+class UnfinishedViews:
+    """Writes one view at a time; a comparison that has not changed is not written again."""
 
-    def __init__(self, add: Callable[[Path], str]) -> None:
-        """`add` lets a comparison be looked at, and gives its name."""
-        self._add = add
-        self._one = threading.Lock()
-        self._place: Path | None = None
-        self._lock: RunLock | None = None
-        self._known: dict[tuple[Path, int], str] = {}
-        self._process: Process | None = None
+    def __init__(self, register: Callable[[Path], str]) -> None:
+        """`register` allows a comparison to be shown, and returns its name in URLs."""
+        self._register = register
+        self._lock = threading.Lock()
+        self._folder: Path | None = None
+        self._folder_lock: RunLock | None = None
+        self._name_by_log_size: dict[tuple[Path, int], str] = {}
+        self._process: WorkerProcess | None = None
 
-    def look(self, folder: Path, plan: ComparisonPlan) -> str:
-        """The name of what the unfinished comparison in `folder` has come to."""
-        with self._one:
+    def show(self, folder: Path, plan: ComparisonPlan) -> str:
+        """Return the name in URLs of a view of the unfinished comparison in `folder`."""
+        with self._lock:
             try:
                 key = (folder, (folder / PROGRESS_LOG).stat().st_size)
             except OSError as error:
                 raise InputError(f"a comparison at {folder.name}", describe_error(error)) from error
-            if key not in self._known:
-                if self._place is None:
-                    self._place, self._lock = place_for_looks()
-                into = self._place / str(len(self._known)) / folder.name
+            if key not in self._name_by_log_size:
+                if self._folder is None:
+                    self._folder, self._folder_lock = create_view_folder()
+                into = self._folder / str(len(self._name_by_log_size)) / folder.name
                 into.parent.mkdir()
-                call = {k: plan.call()[k] for k in ("target", "reference", "preset", "introduced")}
+                arguments = plan.build_call()
+                call = {k: arguments[k] for k in ("target", "reference", "preset", "introduced")}
                 self._write({"folder": str(folder), "into": str(into), "call": call})
-                self._known[key] = self._add(into)
-            return self._known[key]
+                self._name_by_log_size[key] = self._register(into)
+            return self._name_by_log_size[key]
 
     def close(self) -> None:
-        """End what runs, and leave nothing behind."""
+        """Stop the process that runs, and delete all views."""
         if self._process is not None:
-            self._process.end()
-        if self._place is not None:
-            shutil.rmtree(self._place, ignore_errors=True)
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
+            self._process.stop()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        if self._folder_lock is not None:
+            self._folder_lock.release()
+            self._folder_lock = None
 
     def _write(self, order: dict[str, Any]) -> None:
-        self._process = process = Process({"so far": order})
-        limit = threading.Timer(_LONGEST, process.end)
-        limit.start()
-        threading.Thread(target=lambda: deque(process.printed(), 0), daemon=True).start()
-        said: dict[str, Any] = {}
-        for event in process.events():
-            said = event
+        self._process = process = WorkerProcess({"so far": order})
+        timer = threading.Timer(_TIMEOUT_SECONDS, process.stop)
+        timer.start()
+        threading.Thread(target=lambda: deque(process.read_output(), 0), daemon=True).start()
+        last_event: dict[str, Any] = {}
+        for event in process.read_events():
+            last_event = event
         process.wait()
-        limit.cancel()
+        timer.cancel()
         self._process = None
-        if said.get("kind") == "problem":
-            raise InputError(str(said["problem"]), cure=str(said["cure"]))
-        if said.get("kind") != "written":
+        if last_event.get("kind") == "problem":
+            raise InputError(str(last_event["problem"]), cure=str(last_event["cure"]))
+        if last_event.get("kind") != "written":
             raise CaptureError(
-                f"cannot read the unfinished comparison: {process.failure().problem}"
+                f"cannot read the unfinished comparison: {process.describe_failure().problem}"
             )
 
 
-def place_for_looks() -> tuple[Path, RunLock]:
-    """A folder that is ours as long as we live, without those of servers that live no more."""
-    for folder in Path(gettempdir()).glob(f"{_LOOKS}*"):
+def create_view_folder() -> tuple[Path, RunLock]:
+    """Create a temporary folder that is locked by this process; delete those of dead servers."""
+    for folder in Path(gettempdir()).glob(f"{_FOLDER_PREFIX}*"):
         with suppress(OSError):
-            facts = folder.lstat()
-            ours = stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.getuid()
-            # Whoever was killed has let go of its lock; one that just begins may have none yet.
-            if ours and time.time() - facts.st_mtime > _BEGINNING and not is_locked(folder):
+            status = folder.lstat()
+            is_own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+            # A killed server has released its lock; one that just starts may have none yet.
+            is_old = time.time() - status.st_mtime > _MIN_AGE_SECONDS
+            if is_own and is_old and not is_locked(folder):
                 shutil.rmtree(folder, ignore_errors=True)
-    folder = Path(mkdtemp(prefix=_LOOKS))
+    folder = Path(mkdtemp(prefix=_FOLDER_PREFIX))
     return folder, RunLock(folder)

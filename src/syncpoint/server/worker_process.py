@@ -1,4 +1,4 @@
-"""A worker as its parent sees it: a process group that is started, listened to, and ended whole."""
+"""A worker process as the server sees it: started, read from, and stopped with its whole group."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from syncpoint.foreign_text import make_visible, strip_colours
 from syncpoint.supervision.ending_messages import describe_end, describe_memory, describe_timeout
 from syncpoint.supervision.process_tree import memory_of_tree
 
-PATIENCE = 3.0
-"""Seconds that a process is given to end by itself when it is cancelled."""
-_LONGEST_EVENT = 1 << 20
-_LONGEST_LINE = 400
-_MOST_AT_ONCE = 200
-"""Lines of one piece that are passed on; of more, the last."""
-_UNFINISHED = 0.3
-"""Seconds after which a line without an end is shown as far as it goes."""
-_POLL_S = 0.1
-"""Seconds between two looks at the limits."""
+STOP_SECONDS = 3.0
+"""Time that a process has to end by itself when it is cancelled."""
+_MAX_EVENT_BYTES = 1 << 20
+_MAX_LINE_CHARS = 400
+_MAX_LINES_PER_READ = 200
+"""Lines of one read that are passed on: the last ones."""
+_FLUSH_SECONDS = 0.3
+"""Time after which a line without an end is shown as far as it goes."""
+_POLL_SECONDS = 0.1
+"""Time between two checks of the limits."""
 
 
 @dataclass(frozen=True)
 class ProcessLimits:
-    """What a worker may use before it is ended."""
+    """What a worker may use before it is stopped."""
 
     seconds: float | None = None
     memory: int | None = None
@@ -43,73 +43,73 @@ class ProcessLimits:
 
 
 @dataclass(frozen=True)
-class Printed:
+class OutputLine:
     """A line that was printed."""
 
     text: str
-    over: bool = False
-    """Whether it takes the place of the line before, of which it is a later state: a bar that is
-    drawn again, or a line that has gone on."""
+    replaces_last: bool = False
+    """Whether it replaces the line before, of which it is a later state: a progress bar that is
+    drawn again, or a line that has become longer."""
 
 
 class OutputLines:
-    """Cuts a stream of bytes in lines of bounded length, whatever is sent."""
+    """Splits a stream of bytes into lines of limited length."""
 
     def __init__(self) -> None:
         self._line = b""
-        self._told = ""
+        self._passed_on = ""
         """The earlier state of this line that has been passed on."""
 
     @property
-    def unfinished(self) -> bool:
+    def has_unfinished_line(self) -> bool:
         """Whether there is more in the line than has been passed on."""
-        return self._text() not in ("", self._told)
+        return self._text() not in ("", self._passed_on)
 
-    def take(self, piece: bytes) -> list[Printed]:
-        """The lines that a piece ends."""
-        found = []
+    def add_bytes(self, piece: bytes) -> list[OutputLine]:
+        """Add bytes; return the lines that they complete."""
+        lines = []
         for part in re.split(rb"(\r\n|\n|\r)", piece):
             if part in (b"\n", b"\r\n", b"\r"):
-                found += self.so_far()
+                lines += self.flush()
                 self._line = b""
                 if part != b"\r":
-                    self._told = ""
+                    self._passed_on = ""
             else:
-                # Beyond what is shown of a line nothing is kept; a letter takes 4 bytes at most.
-                self._line = (self._line + part)[: 4 * _LONGEST_LINE]
-        return found
+                # Only what can be shown is kept; a character takes at most 4 bytes.
+                self._line = (self._line + part)[: 4 * _MAX_LINE_CHARS]
+        return lines
 
-    def so_far(self) -> list[Printed]:
-        """The line that has not ended yet, if there is news in it."""
-        if not self.unfinished:
+    def flush(self) -> list[OutputLine]:
+        """Return the line that has not ended yet, if it has changed."""
+        if not self.has_unfinished_line:
             return []
-        found = Printed(self._text(), over=bool(self._told))
-        self._told = found.text
-        return [found]
+        line = OutputLine(self._text(), replaces_last=bool(self._passed_on))
+        self._passed_on = line.text
+        return [line]
 
     def _text(self) -> str:
         plain = strip_colours(self._line.decode("utf-8", "replace")).strip()
-        return make_visible(plain[:_LONGEST_LINE])[:_LONGEST_LINE]
+        return make_visible(plain[:_MAX_LINE_CHARS])[:_MAX_LINE_CHARS]
 
 
-class Process:
-    """One worker. It ends with its parent, whose end of its stdin is then closed."""
+class WorkerProcess:
+    """One worker. It ends with its parent, because its stdin is then closed."""
 
     def __init__(self, order: Mapping[str, Any], limits: ProcessLimits | None = None) -> None:
         self._limits = limits or ProcessLimits()
         self._exceeded = ""
         self._process = subprocess.Popen(
-            # -P: a file of the current folder must not stand in for a module of Python's own.
+            # -P: a file of the current folder must not replace a module of the standard library.
             [sys.executable, "-P", "-m", "syncpoint.workers.comparison_worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            # What a model prints is wanted while it runs, not when its buffer is full.
+            # What a model prints is shown while it runs, not when its buffer is full.
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
         )
-        self._over = threading.Event()
-        threading.Thread(target=self._take_along, daemon=True).start()
+        self._ended = threading.Event()
+        threading.Thread(target=self._kill_descendants, daemon=True).start()
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.write(json.dumps(order).encode() + b"\n")
@@ -117,35 +117,35 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Of the process, and of its group."""
+        """The number of the process, and of its process group."""
         return self._process.pid
 
-    def events(self) -> Iterator[dict[str, Any]]:
-        """What it says, until it ends; what is no event is passed over."""
+    def read_events(self) -> Iterator[dict[str, Any]]:
+        """Yield the events it sends, until it ends; lines that are not events are skipped."""
         assert self._process.stdout is not None
-        while line := self._process.stdout.readline(_LONGEST_EVENT):
+        while line := self._process.stdout.readline(_MAX_EVENT_BYTES):
             with suppress(ValueError):
                 event = json.loads(line)
                 if isinstance(event, dict):
                     yield event
 
-    def printed(self) -> Iterator[list[Printed]]:
-        """What the models print, as it comes."""
+    def read_output(self) -> Iterator[list[OutputLine]]:
+        """Yield what the models print, as it comes."""
         assert self._process.stderr is not None
         handle = self._process.stderr.fileno()
         lines = OutputLines()
         while True:
-            if lines.unfinished and not select.select([handle], [], [], _UNFINISHED)[0]:
-                yield lines.so_far()
+            if lines.has_unfinished_line and not select.select([handle], [], [], _FLUSH_SECONDS)[0]:
+                yield lines.flush()
             piece = os.read(handle, 1 << 16)
-            if found := lines.take(piece) if piece else lines.so_far():
-                yield found[-_MOST_AT_ONCE:]
+            if new_lines := lines.add_bytes(piece) if piece else lines.flush():
+                yield new_lines[-_MAX_LINES_PER_READ:]
             if not piece:
                 return
 
     def wait(self) -> int:
-        """Its exit code, once it has ended."""
-        self._over.wait()
+        """Wait until it has ended; return its exit code."""
+        self._ended.wait()
         code = self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
@@ -153,18 +153,18 @@ class Process:
                     pipe.close()
         return code
 
-    def end(self) -> None:
-        """End it and all that it started: politely, then not."""
-        if self._over.is_set():
+    def stop(self) -> None:
+        """Stop it and all processes it started: by SIGINT, then by SIGKILL."""
+        if self._ended.is_set():
             return
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGINT)
-        if not self._over.wait(PATIENCE):
+        if not self._ended.wait(STOP_SECONDS):
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
 
-    def failure(self) -> CaptureError:
-        """Why it ended without a word, once it has ended."""
+    def describe_failure(self) -> CaptureError:
+        """Return why it ended without an event that says so, once it has ended."""
         cure = "read the last lines of the log"
         if self._exceeded:
             return CaptureError(f"the models did not run to their end: {self._exceeded}", cure=cure)
@@ -172,10 +172,10 @@ class Process:
         problem = f"the models did not run to their end: {event}"
         return CaptureError(problem, cure=f"{cause}; {cure}")
 
-    def _take_along(self) -> None:
-        """When the process has ended, end what it started and left running.
+    def _kill_descendants(self) -> None:
+        """When the process has ended, kill the processes that it started and left running.
 
-        It is not reaped before that, so that its number can belong to no other group.
+        It is not reaped before that, so that no other process group can get its number.
         """
         if self._limits != ProcessLimits():
             self._watch_limits()
@@ -183,15 +183,15 @@ class Process:
             os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
-        self._over.set()
+        self._ended.set()
 
     def _watch_limits(self) -> None:
-        """End the process if it uses more than its limits; return when it has ended."""
-        began = time.monotonic()
+        """Kill the process if it uses more than its limits; return when it has ended."""
+        started = time.monotonic()
         seconds, memory = self._limits.seconds, self._limits.memory
         ended = os.WEXITED | os.WNOWAIT | os.WNOHANG
         while os.waitid(os.P_PID, self.pid, ended) is None:
-            if seconds is not None and time.monotonic() - began > seconds:
+            if seconds is not None and time.monotonic() - started > seconds:
                 self._exceeded = describe_timeout(seconds)
             elif memory is not None and (used := memory_of_tree(self.pid)) > memory:
                 self._exceeded = describe_memory(used, memory)
@@ -199,4 +199,4 @@ class Process:
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(self.pid, signal.SIGKILL)
                 return
-            time.sleep(_POLL_S)
+            time.sleep(_POLL_SECONDS)

@@ -1,10 +1,11 @@
-"""The process that makes one comparison of a session.
+"""The process that runs one comparison of a session.
 
 Started as `python -m syncpoint.workers.comparison_worker`.
 
-Models are code and may crash, hang or print; here they do so alone. The order comes as a line of
-JSON on stdin, what happens goes out as lines of JSON on stdout, and all that models print is sent
-to stderr. Stdin stays open as long as the server lives: when it ends, so does this process group.
+Models are code and may crash, hang or print; in this process they do not harm the server. The
+order comes as a line of JSON on stdin, events are sent as lines of JSON on stdout, and what models
+print goes to stderr. Stdin stays open as long as the server runs: when it closes, this process
+group ends.
 """
 
 from __future__ import annotations
@@ -29,25 +30,26 @@ from syncpoint.runtimes.inputs.shapes import InputShape
 if TYPE_CHECKING:
     from syncpoint.api import Comparison
 
-_PAUSE = 0.1
-"""Seconds between two reports on the same stage."""
+_MIN_STEP_SECONDS = 0.1
+"""Time between two events about the same stage."""
 
 
-class Teller:
-    """Sends events, those about the same stage not too often."""
+class EventSender:
+    """Sends events to the server, those about the same stage not too often."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
         self._last: tuple[Stage | None, float] = (None, 0.0)
 
-    def step(self, step: Step) -> None:
-        """Where a stage stands."""
+    def send_step(self, step: Step) -> None:
+        """Send the progress of a stage, unless the last event about it was just sent."""
         now = time.monotonic()
-        stage, before = self._last
-        if step.stage is stage and now - before < _PAUSE and not (step.finished or step.drift):
+        stage, last_sent = self._last
+        is_too_early = step.stage is stage and now - last_sent < _MIN_STEP_SECONDS
+        if is_too_early and not (step.finished or step.drift):
             return
         self._last = (step.stage, now)
-        self.tell(
+        self.send(
             "step",
             stage=step.stage.value,
             done=step.done,
@@ -59,47 +61,47 @@ class Teller:
             drift=step.drift and asdict(step.drift),
         )
 
-    def tell(self, kind: str, **facts: Any) -> None:
-        """One event."""
-        self._out.write(json.dumps({"kind": kind, **facts}) + "\n")
+    def send(self, kind: str, **fields: Any) -> None:
+        """Send one event."""
+        self._out.write(json.dumps({"kind": kind, **fields}) + "\n")
         self._out.flush()
 
 
 def main() -> None:
-    """Make the comparison that stdin orders."""
-    # A shell that starts a server in the background has it ignore this signal.
+    """Carry out the order on stdin."""
+    # A shell that starts a server in the background makes it ignore this signal.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    _print_at_once()
-    teller = Teller(out)
-    order = json.loads(_line())
-    threading.Thread(target=_end_with_the_server, daemon=True).start()
+    _flush_native_output_by_line()
+    sender = EventSender(out)
+    order = json.loads(_read_line())
+    threading.Thread(target=_end_with_server, daemon=True).start()
     try:
         if "check" in order:
-            _check(order["check"], teller)
+            _check_model(order["check"], sender)
         elif "so far" in order:
-            _so_far(order["so far"], teller)
+            _save_unfinished(order["so far"], sender)
         else:
-            _compare(order, teller)
+            _run_comparison(order, sender)
     except NoShape as error:
         # The form has a field where the command line has an option.
         cure = f"fill in Shapes, such as {error.example}, or take the inputs from a file"
-        teller.tell("problem", problem=error.problem, cure=cure)
+        sender.send("problem", problem=error.problem, cure=cure)
     except SyncpointError as error:
-        teller.tell("problem", problem=error.problem, cure=error.cure)
+        sender.send("problem", problem=error.problem, cure=error.cure)
     except KeyboardInterrupt:
         sys.exit(130)
     except BaseException as error:  # models may raise anything, SystemExit too
         from syncpoint.runtimes.exception_text import one_line
 
         traceback.print_exc()
-        teller.tell("problem", problem=f"the comparison failed: {one_line(error)}", cure="")
+        sender.send("problem", problem=f"the comparison failed: {one_line(error)}", cure="")
 
 
-def _print_at_once() -> None:
-    """Have what C and C++ code prints sent line by line, as Python does (PYTHONUNBUFFERED): into
-    a pipe it would come when some kilobytes of it are there."""
+def _flush_native_output_by_line() -> None:
+    """Make C and C++ code flush what it prints after each line, as Python does (PYTHONUNBUFFERED);
+    into a pipe it would flush after some kilobytes."""
     with suppress(OSError, ValueError, AttributeError):
         libc = ctypes.CDLL(None)
         name = "__stdoutp" if sys.platform == "darwin" else "stdout"
@@ -107,13 +109,13 @@ def _print_at_once() -> None:
         libc.setvbuf(ctypes.c_void_p.in_dll(libc, name), None, line_by_line, ctypes.c_size_t(0))
 
 
-def _check(order: dict[str, Any], teller: Teller) -> None:
-    """Open a model, run nothing, and say what it takes."""
+def _check_model(order: dict[str, Any], sender: EventSender) -> None:
+    """Open a model without running it, and send its inputs."""
     from syncpoint.runtimes.options import parse_options
     from syncpoint.runtimes.protocol import Declares
     from syncpoint.runtimes.registry import load_runtime
 
-    began = time.monotonic()
+    started = time.monotonic()
     chosen = load_runtime(order["runtime"])
     session = chosen.open(order["model"], parse_options(chosen, order["options"]))
     declared = session.inputs() if isinstance(session, Declares) else ()
@@ -121,11 +123,11 @@ def _check(order: dict[str, Any], teller: Teller) -> None:
         {"name": i.name, "shape": None if i.shape is None else list(i.shape), "dtype": i.dtype}
         for i in declared
     ]
-    teller.tell("opened", inputs=inputs, seconds=time.monotonic() - began)
+    sender.send("opened", inputs=inputs, seconds=time.monotonic() - started)
 
 
-def _so_far(order: dict[str, Any], teller: Teller) -> None:
-    """Write down what an unfinished comparison has come to, as a comparison; no model is run."""
+def _save_unfinished(order: dict[str, Any], sender: EventSender) -> None:
+    """Save what an unfinished comparison has measured so far, as a comparison; no model is run."""
     from syncpoint.comparison.engine import Options, compare
     from syncpoint.comparison.storage.comparison_folder import save
     from syncpoint.comparison.storage.progress_log import ProgressLog
@@ -142,10 +144,10 @@ def _so_far(order: dict[str, Any], teller: Teller) -> None:
     chosen = choose_limits(call["preset"])
     options = Options(choice=chosen, introduced=call["introduced"], log=log, unfinished=True)
     save(compare(target, reference, options), Path(order["into"]))
-    teller.tell("written")
+    sender.send("written")
 
 
-def _compare(order: dict[str, Any], teller: Teller) -> None:
+def _run_comparison(order: dict[str, Any], sender: EventSender) -> None:
     from syncpoint import api
     from syncpoint.reports.verdict_line import verdict_line
 
@@ -161,34 +163,33 @@ def _compare(order: dict[str, Any], teller: Teller) -> None:
         out=out,
         store=out,
         resume=order["resume"],
-        watch=teller.step,
+        watch=sender.send_step,
     )
-    teller.tell(
+    sender.send(
         "done",
         verdict=comparison.verdict.value,
         headline=verdict_line(comparison),
-        warnings=[*comparison.warnings, *_failures(comparison)],
+        warnings=[*comparison.warnings, *_list_diagnosis_failures(comparison)],
     )
 
 
-def _failures(comparison: Comparison) -> list[str]:
-    """The lines of the report that say that the diagnosis failed."""
-    made = comparison.diagnosis
-    return list(made.failures) if made is not None else []
+def _list_diagnosis_failures(comparison: Comparison) -> list[str]:
+    diagnosis = comparison.diagnosis
+    return list(diagnosis.failures) if diagnosis is not None else []
 
 
-def _line() -> bytes:
-    # Not by sys.stdin: a thread that waits in it holds a lock that Python needs at its end.
-    said = b""
-    while not said.endswith(b"\n"):
+def _read_line() -> bytes:
+    # Not by sys.stdin: a thread that waits in it holds a lock that Python needs at exit.
+    line = b""
+    while not line.endswith(b"\n"):
         piece = os.read(0, 1 << 16)
         if not piece:
             break
-        said += piece
-    return said
+        line += piece
+    return line
 
 
-def _end_with_the_server() -> None:
+def _end_with_server() -> None:
     while os.read(0, 1):
         pass
     os.killpg(0, signal.SIGKILL)

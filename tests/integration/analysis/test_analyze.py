@@ -201,7 +201,7 @@ def test_the_command(tmp_path):
     ]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
-    assert "error is made in cpp_fused_relu_0" in done.stdout
+    assert "error introduced in cpp_fused_relu_0" in done.stdout
     said = json.loads((tmp_path / "a.json").read_text())
     assert said["guilty"] == [{"op": "buf1", "kernel": "cpp_fused_relu_0"}]
     assert said["verdict"] == "large"
@@ -266,7 +266,7 @@ def test_random_numbers_are_the_same_in_both_executions():
     made = sp.analyze(Dropping(), (torch.randn(4, 8),), mode="train")
     assert made.exit_code == 0
     assert "draws random numbers" in made.runs.missing["float64"]
-    assert "without float64 nobody can say who is right" in str(made)
+    assert "without a float64 run it is unknown which side is right" in str(made)
 
 
 def test_what_is_not_compiled_is_compared_by_its_outputs():

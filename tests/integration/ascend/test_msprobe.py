@@ -84,19 +84,20 @@ def test_each_task_says_what_it_can_tell():
         found = sp.compare(REAL / f"{task}_target", REAL / f"{task}_reference")
         reasons[task] = {row.reason for row in found.rows if row.verdict is Verdict.CLOSE}
     assert reasons["tensor"] == {""}
-    assert reasons["statistics"] == {"statistics agree; that hardly proves equality"}
+    assert reasons["statistics"] == {"statistics agree, which does not prove equality"}
     assert reasons["md5"] == {"same bytes"}
 
 
 SAID = {
-    "tensor": ("16.1", "greatest difference 0.53 at", "blks.1.fc.weight (14.2 dB)", ""),
+    "tensor": ("16.1", "max absolute error 0.53 at", "blks.1.fc.weight (14.2 dB)", ""),
     "statistics": (
         "≤29.6", "psnr is at most 29.6 dB", "blks.1.fc.weight (at most 26.8 dB)",
-        "; 112 by statistics, which can prove a difference, hardly equality",
+        "; 112 by statistics, which can prove a difference, but not equality",
     ),
     "md5": (
-        "differ", "bytes differ; a digest cannot say by how much", "blks.1.fc.weight (other bytes)",
-        "; 112 by digest, which tell equal from unequal only",
+        "differ", "bytes differ; a digest cannot tell by how much",
+        "blks.1.fc.weight (different bytes)",
+        "; 112 by digest, which shows only whether bytes are equal",
     ),
 }  # fmt: skip
 
@@ -129,7 +130,7 @@ def test_the_terminal_and_the_reports_lead_with_the_layer_and_say_what_they_rest
             reasons
             == {
                 "tensor": {""},
-                "statistics": {"statistics agree; that hardly proves equality"},
+                "statistics": {"statistics agree, which does not prove equality"},
                 "md5": {"same bytes"},
             }[task]
         )
@@ -235,7 +236,7 @@ def test_damaged_and_unreadable_files_are_no_pass(tmp_path):
     }
     assert len(bad) == 3
     damaged = bad.pop("Functional.gelu.1.forward!input")
-    assert damaged.startswith("damaged: ") and "not those that were recorded" in damaged
+    assert damaged.startswith("damaged: ") and "checksum mismatch" in damaged
     assert all(reason.startswith("unreadable: ") for reason in bad.values())
     assert found.exit_code() == 1
 
@@ -320,7 +321,7 @@ def test_the_command_writes_the_table_of_the_tool_too(tmp_path):
         text=True,
     )
     assert done.returncode == 2
-    assert "two dumps of msProbe" in done.stderr
+    assert "needs two msProbe dumps" in done.stderr
     assert not Path(tmp_path / "y.csv").exists()
 
 

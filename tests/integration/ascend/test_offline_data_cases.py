@@ -271,7 +271,7 @@ def test_a_preset_judges_and_the_comparison_opens_again(case: Case, tmp_path: Pa
     limits = tmp_path / "ours.yaml"
     limits.write_text("preset: exact\n")
     assert case.compare(limits=limits).result.preset_name == "ours"
-    with pytest.raises(sp.InputError, match="a preset"):
+    with pytest.raises(sp.InputError, match="no preset"):
         case.compare(preset="precise")
 
 

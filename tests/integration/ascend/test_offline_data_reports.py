@@ -77,7 +77,7 @@ def test_a_name_that_is_no_op_is_answered_with_the_nearest(case: Case) -> None:
     case.rule("conv1")
     case.device("Conv2D", "conv1", [numbers(4)])
     case.golden("conv1", numbers(4))
-    with pytest.raises(InputError, match="near to it: conv1"):
+    with pytest.raises(InputError, match="similar names: conv1"):
         case.compare(op="conv2")
 
 
@@ -100,15 +100,15 @@ def test_without_the_rule_file_the_error_says_how_to_make_it(case: Case) -> None
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["-tp", "{npu}", "-gp", "{npu}", "-fr", "{rules}"], "-fr and -cfr together"),
+        (["-tp", "{npu}", "-gp", "{npu}", "-fr", "{rules}"], "give -fr and -cfr, or neither"),
         (["-tp", "{golden}", "-gp", "{npu}"], "swap them"),
         (["-tp", "{golden}", "-gp", "{golden}"], "-qfr alone"),
-        (["-tp", "{npu}", "-gp", "{golden}", "-cfr", "{rules}"], "-cfr only"),
+        (["-tp", "{npu}", "-gp", "{golden}", "-cfr", "{rules}"], "-cfr does not apply"),
         (["-tp", "{npu}"], "-gp"),
         (["-gp", "{npu}"], "-tp"),
-        (["-tp", "{npu}/nothing", "-gp", "{golden}", "-fr", "{rules}"], "nothing there"),
+        (["-tp", "{npu}/nothing", "-gp", "{golden}", "-fr", "{rules}"], "no such folder"),
         (["-tp", "{npu}", "-gp", "{golden}", "-fr", "{rules}.none"], "rule file"),
-        (["one", "two", "-tp", "{npu}", "-gp", "{golden}"], "too"),
+        (["one", "two", "-tp", "{npu}", "-gp", "{golden}"], "positional paths do not apply"),
     ],
 )
 def test_what_cannot_be_asked_is_said_in_one_line(case: Case, flags, said) -> None:

@@ -324,7 +324,7 @@ def test_a_rank_that_only_one_side_names_is_the_same_one(dumps):
 
 def test_ranks_of_which_none_is_on_both_sides_are_refused(dumps):
     ranked(dumps, [0, 1], [2, 3])
-    with pytest.raises(InputError, match="the same ranks"):
+    with pytest.raises(InputError, match="no rank in common"):
         dumps.compare()
 
 
@@ -387,7 +387,7 @@ def test_two_dumps_in_one_folder_are_refused(dumps):
 @pytest.mark.parametrize(
     ("target", "golden", "said"),
     [
-        ("fx", "ge", "swap them"),
+        ("fx", "ge", "swap the two paths"),
         ("nothing", "fx", "nothing there"),
         ("ge", "empty", "neither in"),
         (".", "fx", "a GE and an FX dump"),
@@ -442,7 +442,7 @@ def test_a_preset_judges_and_the_comparison_opens_again(dumps):
     (outcome,) = dumps.compare(preset="exact")
     assert outcome.result.preset_name == "exact"
     assert sp.open_comparison(outcome.comparison).preset_name == "exact"
-    with pytest.raises(InputError, match="a preset"):
+    with pytest.raises(InputError, match="no preset"):
         dumps.compare(preset="precise")
 
 

@@ -22,7 +22,7 @@ from syncpoint.page.overview import build_overview
 from syncpoint.reports.json_report import as_json
 from syncpoint.reports.terminal_report import as_text
 from syncpoint.run.model import Kept
-from syncpoint.server.allowed_files import Folders
+from syncpoint.server.allowed_files import AllowedFolders
 from syncpoint.server.past_comparisons import PastList
 
 RUNS = json.loads((OLDER_DATA / "runs.json").read_text())
@@ -100,7 +100,7 @@ def test_an_older_comparison_is_called_unverified_wherever_it_is_shown(older):
         assert line in CliRunner().invoke(app, arguments).stdout
     # A copy with checksums does not become more trustworthy than what it was made from.
     assert line in as_text(sp.open_comparison(comparison.save(older / "copy.cmp")))
-    listed = PastList(Folders([older]), older / "out").all().comparisons
+    listed = PastList(AllowedFolders([older]), older / "out").list_all().comparisons
     assert {one.name: one.problem for one in listed} == {"pair": None, "copy": None}
 
 
@@ -136,7 +136,7 @@ def test_a_copy_of_an_older_run_remembers_that_it_was_unverified(older):
 
 def test_a_column_that_the_older_schema_did_not_have_is_null(older, monkeypatch):
     """As it will be when a later schema adds one."""
-    import syncpoint.comparison.storage.comparison_folder as storage
+    import syncpoint.comparison.storage.sync_point_table as storage
 
     monkeypatch.setitem(storage.COLUMNS, "later", pl.Float64())
     with pytest.raises(FormatError, match="damaged: it has no column 'later'"):

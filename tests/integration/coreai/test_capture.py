@@ -270,9 +270,9 @@ def test_functions_are_chosen_by_name(folder):
     run = sp.capture(str(path), NETS["attention"][1](), function="second")
     assert run.info.options["function"] == "second"
     assert len(outputs(run, Role.MODEL_OUTPUT)) == 1
-    with pytest.raises(InputError, match=r"'third'.*it has: first, second"):
+    with pytest.raises(InputError, match=r"no function 'third'; .* one of: first, second"):
         sp.capture(str(path), NETS["cnn"][1](), function="third")
-    with pytest.raises(InputError, match="set function to one of: first, second"):
+    with pytest.raises(InputError, match=r"2 functions.*; set function to one of: first, second"):
         sp.capture(str(path), NETS["cnn"][1]())
 
 
@@ -363,7 +363,7 @@ def test_a_capture_inside_a_running_event_loop(folder):
 
 
 def test_what_is_wrong_is_said_in_one_line(folder, tmp_path, monkeypatch):
-    with pytest.raises(InputError, match="no folder"):
+    with pytest.raises(InputError, match=r"no such folder: .*none\.aimodel"):
         sp.capture(str(tmp_path / "none.aimodel"), (np.zeros(3),))
     (tmp_path / "empty.aimodel").mkdir()
     with pytest.raises(InputError) as caught:
@@ -384,5 +384,5 @@ def test_what_is_wrong_is_said_in_one_line(folder, tmp_path, monkeypatch):
         sp.capture(path, NETS["pieces"][1](), compute_units="gpu")
     assert "\n" not in str(caught.value)
     monkeypatch.delattr(NDArray, "_wrap")
-    with pytest.raises(Unsupported, match=r"shows _wrap.*coreai-core==1\.0\.0b3"):
+    with pytest.raises(Unsupported, match=r"has no _wrap; install coreai-core==1\.0\.0b3"):
         sp.capture(path, NETS["pieces"][1]())

@@ -11,7 +11,7 @@ from models.coreai_files import NETS, decomposed, save
 from syncpoint.comparison.operands import dequantize, operand_of
 from syncpoint.metrics import Operand, Pair, measure
 from syncpoint.run.model import Role, TensorKey
-from syncpoint.runtimes.coreai.quantization import meaning, rows
+from syncpoint.runtimes.coreai.quantization import find_quantization, reshape_to_rows
 
 
 @pytest.fixture(scope="module")
@@ -218,23 +218,29 @@ def test_a_meaning_is_taken_only_if_it_gives_what_the_kernel_gave():
     none, zero = np.zeros((6, 1), np.float32), np.full((6, 1), 2, np.int8)
     made = scale * (stored.astype(np.float32) - 2)
     for read in ([stored, scale, zero, none], [none, zero, scale, stored]):
-        at, found = meaning("blockwise_shift_scale", read, made)
+        at, found = find_quantization("blockwise_shift_scale", read, made)
         assert read[at] is stored
         assert found.axis == 0 and found.zero_point == (2,) * 6 and found.block == 0
         assert found.scale == tuple(scale.reshape(-1).astype(float))
-    assert meaning("blockwise_shift_scale", [stored, scale, zero, none + 0.1], made) is None
-    assert meaning("blockwise_shift_scale", [stored, scale, zero, none], made + 0.1) is None
+    assert (
+        find_quantization("blockwise_shift_scale", [stored, scale, zero, none + 0.1], made) is None
+    )
+    assert (
+        find_quantization("blockwise_shift_scale", [stored, scale, zero, none], made + 0.1) is None
+    )
     blocks = rng.uniform(0.5, 1.5, (6, 2)).astype(np.float32)
     made = np.repeat(blocks, 4, 1) * stored
     two_axes = [stored, blocks, np.zeros((6, 2), np.int8)]
-    _, found = meaning("blockwise_shift_scale", two_axes, made)
+    _, found = find_quantization("blockwise_shift_scale", two_axes, made)
     assert (found.axis, found.block, len(found.scale)) == (0, 0, 12)
-    kept = rows(stored, found)
+    kept = reshape_to_rows(stored, found)
     np.testing.assert_allclose(dequantize(Operand(kept, "i8", found)).reshape(6, 8), made)
-    assert meaning("blockwise_shift_scale", two_axes, made[:, ::-1]) is None
+    assert find_quantization("blockwise_shift_scale", two_axes, made[:, ::-1]) is None
     along = rng.uniform(0.5, 1.5, (1, 2)).astype(np.float32)
     made = np.repeat(along, 4, 1) * stored
-    _, found = meaning("blockwise_shift_scale", [stored, along, np.zeros((1, 2), np.int8)], made)
+    _, found = find_quantization(
+        "blockwise_shift_scale", [stored, along, np.zeros((1, 2), np.int8)], made
+    )
     assert (found.axis, found.block, len(found.scale)) == (1, 4, 2)
 
 
@@ -243,13 +249,13 @@ def test_indices_mean_the_entries_of_their_table():
     stored = rng.integers(0, 16, (6, 8)).astype(np.uint8)
     table = rng.standard_normal((1, 1, 16, 1)).astype(np.float32)
     axis, made = np.array(0, np.int16), table.reshape(-1)[stored]
-    at, found = meaning("lut_to_dense", [table, axis, stored], made)
+    at, found = find_quantization("lut_to_dense", [table, axis, stored], made)
     assert at == 2 and found.table == tuple(table.reshape(-1).astype(float))
-    assert meaning("lut_to_dense", [table, axis, stored], made[::-1]) is None
+    assert find_quantization("lut_to_dense", [table, axis, stored], made[::-1]) is None
     several = np.concatenate([table, table + 1], 0)
-    assert meaning("lut_to_dense", [several, axis, stored], made) is None
+    assert find_quantization("lut_to_dense", [several, axis, stored], made) is None
     made = np.concatenate([table.reshape(-1)[stored[:3]], 1 + table.reshape(-1)[stored[3:]]])
-    _, found = meaning("lut_to_dense", [several, axis, stored], made)
+    _, found = find_quantization("lut_to_dense", [several, axis, stored], made)
     assert (found.axis, found.block, found.zero_point) == (0, 3, (0, -16))
     np.testing.assert_array_equal(dequantize(Operand(stored, "u8", found)), made)
     found = measure([Pair(Operand(stored, "u8", found), Operand(made, "f32"))])[0]

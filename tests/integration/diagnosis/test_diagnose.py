@@ -128,7 +128,7 @@ def test_without_its_runs_it_still_says_where_to_look(kept, tmp_path):
     said = json.loads(found.to_json(tmp_path / "alone.json").read_text())
     assert said["diagnosis"]["absent"] == found.diagnosis.absent
     text = " ".join(called("diagnose", path, "--no-save").stdout.split())
-    assert "not at hand: the target's run (" in text and "and the reference's run (" in text
+    assert "not available: the target's run (" in text and "and the reference's run (" in text
 
 
 def test_a_comparison_that_is_close_has_no_cause():

@@ -232,16 +232,16 @@ def test_what_cannot_be_evaluated_is_refused_with_its_reason():
         helper.make_node("RandomNormalLike", ["x"], ["r"]),
         helper.make_node("Add", ["x", "r"], ["y"]),
     ]
-    with pytest.raises(Unsupported, match="which is random"):
+    with pytest.raises(Unsupported, match="is random"):
         evaluated(random)
     session = opened(made([helper.make_node("Relu", ["x"], ["y"])]), fusion="unfused")
     fed = Edge(OpKey("x"), role=Role.MODEL_INPUT)
     region = Region((OpKey("y"),), (fed,), (Edge(OpKey("y")),))
     with pytest.raises(Unsupported, match="f64 or f32"):
         session.evaluate(region, {fed: X}, "bf16")
-    with pytest.raises(InputError, match="a floating-point type"):
+    with pytest.raises(InputError, match="is not a floating-point type"):
         session.evaluate(region, {fed: X}, "i32")
-    with pytest.raises(InputError, match="values for x, which the region reads"):
+    with pytest.raises(InputError, match="the region reads x, but no value"):
         session.evaluate(region, {}, "f64")
     with pytest.raises(Unsupported, match="which the model does not have"):
         session.evaluate(Region((OpKey("nope"),), (), ()), {}, "f64")

@@ -140,7 +140,7 @@ def test_what_has_a_graph_of_its_own_is_refused_and_the_rest_goes_on(tmp_path):
     run = sp.capture(model, given, fusion="unfused")
     again, refused = replayed(run, own_values(run), tmp_path / "again.run")
     holder = next(n.output[0] for n in model.graph.node if n.op_type == "If")
-    assert refused == {OpKey(holder): "If has a graph of its own"}
+    assert refused == {OpKey(holder): "If has a sub-graph"}
     missing = {t.key.op for t in run.tensors if t.key.role is Role.OUTPUT} - {
         t.key.op for t in again.tensors
     }
@@ -149,7 +149,7 @@ def test_what_has_a_graph_of_its_own_is_refused_and_the_rest_goes_on(tmp_path):
     assert reader and all(again.tensor(TensorKey(op.key)) is not None for op in reader)
     comparison = sp.compare(run, sp.capture(model, given, fusion="unfused"), introduced="replay")
     row = next(r for r in comparison.rows if r.target.key == TensorKey(OpKey(holder)))
-    assert "If has a graph of its own" in row.unknown.detail
+    assert "If has a sub-graph" in row.unknown.detail
 
 
 def test_sequences_and_scalars_are_handed_on(tmp_path):

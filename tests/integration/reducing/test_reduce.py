@@ -818,7 +818,7 @@ def test_ends_that_agree_are_not_called_close_without_saying_so(tmp_path):
         cwd=tmp_path, code=0,
     )  # fmt: skip
     assert "close as far as statistics tell" in found.stdout
-    assert "least and greatest value alone" in found.stdout
+    assert "by minimum and maximum alone" in found.stdout
 
 
 @pytest.mark.parametrize("kind", ["npz", "npy", "run", "aimodelintermediates"])

@@ -168,10 +168,10 @@ def test_other_runs_or_options_are_refused(place, tmp_path, in_steps):
     out = tmp_path / "a.cmp"
     interrupted(place, out)
     changes = {
-        "the reference that": ({}, "t.run"),
-        "the limits that": ({"preset": "f16"}, "r.run"),
-        "the map that": ({"ignore": "op3"}, "r.run"),
-        "the introduced that": ({"introduced": "off"}, "r.run"),
+        "the setting 'reference' has changed since": ({}, "t.run"),
+        "the setting 'limits' has changed since": ({"preset": "f16"}, "r.run"),
+        "the setting 'map' has changed since": ({"ignore": "op3"}, "r.run"),
+        "the setting 'introduced' has changed since": ({"introduced": "off"}, "r.run"),
     }
     for message, (options, reference) in changes.items():
         with pytest.raises(InputError, match=message) as raised:
@@ -187,7 +187,7 @@ def test_a_run_that_was_recorded_anew_is_refused(place, tmp_path, in_steps):
     interrupted(tmp_path, tmp_path / "a.cmp")
     shutil.rmtree(tmp_path / "t.run")
     record(tmp_path / "t.run", 1e-3)
-    with pytest.raises(InputError, match=r"the target run that .* other content"):
+    with pytest.raises(InputError, match="the target run has changed since"):
         sp.compare(tmp_path / "t.run", tmp_path / "r.run", out=tmp_path / "a.cmp", resume=True)
 
 
@@ -199,15 +199,17 @@ def test_a_dump_that_was_written_anew_is_refused(tmp_path, in_steps):
     with pytest.raises(KeyboardInterrupt):
         sp.compare(*both, out=tmp_path / "a.cmp", progress=interrupt_after(2))
     np.savez(tmp_path / "r.npz", **arrays | {"op9": np.zeros(100, np.float32)})
-    with pytest.raises(InputError, match="the file of the reference that"):
+    with pytest.raises(InputError, match="'file of the reference' has changed since"):
         sp.compare(*both, out=tmp_path / "a.cmp", resume=True)
 
 
 def test_a_finished_or_absent_comparison_with_resume(place, tmp_path):
     both = (place / "t.run", place / "r.run")
-    with pytest.raises(InputError, match=r"no finished comparison .* syncpoint report"):
+    with pytest.raises(
+        InputError, match=r"already contains a finished comparison.* syncpoint report"
+    ):
         sp.compare(*both, out=place / "straight.cmp", resume=True)
-    with pytest.raises(InputError, match="the folder of a comparison to resume"):
+    with pytest.raises(InputError, match="no folder of a comparison to resume"):
         sp.compare(*both, resume=True)
     sp.compare(*both, out=tmp_path / "new.cmp", resume=True)
     assert_same(tmp_path / "new.cmp", place / "straight.cmp")
@@ -221,7 +223,7 @@ def test_a_mistake_leaves_nothing_to_resume(place, tmp_path):
 
 def test_a_folder_with_other_files_is_left_alone(place, tmp_path):
     (tmp_path / "thesis.tex").write_text("x")
-    with pytest.raises(InputError, match="something else"):
+    with pytest.raises(InputError, match="do not belong to a comparison"):
         sp.compare(place / "t.run", place / "r.run", out=tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
 

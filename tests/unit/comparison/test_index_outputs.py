@@ -30,4 +30,4 @@ def test_pieces_give_the_same_scores(shape, axis, dtype, monkeypatch):
     assert np.array_equal(pieces.target, whole.target, equal_nan=True)
     assert np.array_equal(pieces.reference, whole.reference, equal_nan=True)
     assert pieces.spread == pytest.approx(whole.spread)
-    assert pieces.greatest == whole.greatest
+    assert pieces.max_score == whole.max_score

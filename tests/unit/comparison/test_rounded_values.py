@@ -54,12 +54,12 @@ def test_a_scalar_that_becomes_zero_is_not_close():
     """A model may divide by it."""
     row = judged(1e-9, "f16")
     assert row.verdict is MODERATE
-    assert row.reason == "1 too small for f16 became 0; correctly rounded to f16"
+    assert row.reason == "1 value too small for f16 became 0; correctly rounded to f16"
 
 
 def test_a_scalar_with_hardly_a_digit_left_is_not_close():
     row = judged(1e-7, "f16")
-    assert row.verdict is MODERATE and "19% off" in row.reason
+    assert row.verdict is MODERATE and "rel_l2 19%" in row.reason
 
 
 @pytest.mark.parametrize("wrong", [1.1e-6, 0.0, 2e-6, -1e-6, nan])

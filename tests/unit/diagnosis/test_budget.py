@@ -108,7 +108,7 @@ def test_what_is_too_large_to_be_looked_at_is_named(small_limits):
     one, other = (RNG.standard_normal((64, 64)).astype(np.float32) for _ in range(2))
     found = sp.compare(linear(one), linear(other))
     (line,) = found.diagnosis.trouble_lines
-    assert line.startswith("not looked at: values of tensors above 1,024 elements")
+    assert line.startswith("not examined: values of tensors above 1,024 elements")
     assert line.endswith("ops that hold more than 4,096: y")
 
 

@@ -15,8 +15,8 @@ from syncpoint.dumps.save_dump import save_dump
 from syncpoint.errors import FormatError, SyncpointWarning, Unsupported
 from syncpoint.run.model import OpKey, RunInfo, Tensor, TensorKey
 from syncpoint.run.reader import Run, in_memory
-from syncpoint.server.allowed_files import Folders
-from syncpoint.server.path_preview import look
+from syncpoint.server.allowed_files import AllowedFolders
+from syncpoint.server.path_preview import preview_path
 
 GROUP = "syncpoint.dumps"
 
@@ -80,7 +80,7 @@ def test_a_format_that_fails_is_one_line_wherever_it_is_opened(installed, tmp_pa
     for open_path in (open_dump, lambda path: open_as(Failing(), path)):
         with pytest.raises(FormatError, match="by nought"):
             open_path(path)
-    preview = look(Folders([tmp_path]), str(path))
+    preview = preview_path(AllowedFolders([tmp_path]), str(path))
     assert preview.kind == "nothing" and "by nought" in preview.text
 
 

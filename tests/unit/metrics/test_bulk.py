@@ -122,7 +122,7 @@ def test_the_reason_says_how_much_is_off_and_what_hides_it():
     verdict, reason = judge(found, PRESETS["bf16"])
     assert verdict is Verdict.MODERATE
     assert reason.detail.startswith("bulk_sqnr 24.")
-    assert "99.6 % of the elements are 6 % off" in reason.detail
+    assert "99.6 % of the elements have a relative error of 6 %" in reason.detail
     assert "hidden by 64 outliers of up to" in reason.detail
     for metric in ("psnr", "sqnr", "max_abs", "cosine", "bulk_sqnr"):
         assert judge_metric(metric, found, PRESETS["bf16"]) is Verdict.MODERATE, metric

@@ -40,7 +40,7 @@ def test_a_figure_that_one_side_lacks_proves_nothing():
 
 
 def test_nothing_in_common_is_no_verdict():
-    assert why_incomparable(UNKNOWN, PLAIN) == "there is no statistic that both sides have"
+    assert why_incomparable(UNKNOWN, PLAIN) == "the two sides have no statistic in common"
     assert verdict(UNKNOWN, PLAIN) is Verdict.NONE
 
 
@@ -51,7 +51,7 @@ def test_values_that_are_not_finite_on_one_side_are_large(what):
     assert verdict(PLAIN, odd) is Verdict.LARGE
     counted = replace(PLAIN, **{what: 7})
     assert verdict(odd, counted) is Verdict.NONE
-    assert "not finite" in why_incomparable(odd, counted)
+    assert "non-finite values" in why_incomparable(odd, counted)
     assert verdict(odd, odd) is Verdict.NONE
 
 

@@ -30,7 +30,7 @@ def told(width=100, findings=(FINDING,), **more):
 
 
 def test_what_was_run_is_told_as_done():
-    assert "\nwas run to find out: the target again, twice\n" in told(
+    assert "\nexperiments: the target again, twice\n" in told(
         experiments=("the target again, twice",)
     )
 
@@ -41,14 +41,14 @@ def test_what_is_left_out_is_counted():
 
 
 def test_runs_that_are_gone_are_named_with_the_reason_and_the_cure():
-    assert "not at hand" not in told()
+    assert "not available" not in told()
     assert (
-        "not at hand: the target's run (t.run is not there); bring it back, or compare again and"
-        " keep both runs, to look deeper" in told(300, absent={"target": "t.run is not there"})
+        "not available: the target's run (t.run is not there); for a deeper diagnosis, restore it,"
+        " or compare again and keep both runs" in told(300, absent={"target": "t.run is not there"})
     )
     both = told(300, absent={"target": "it was not kept", "reference": "r.run is not there"})
     assert "the target's run (it was not kept) and the reference's run (r.run is not" in both
-    assert "bring them back" in both
+    assert "restore them" in both
 
 
 def test_what_is_too_long_goes_on_under_its_text_and_ends_in_no_blanks():

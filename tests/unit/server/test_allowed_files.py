@@ -6,8 +6,8 @@ import pytest
 
 from helpers.session_server import write_dumps, write_models
 from syncpoint.errors import InputError
-from syncpoint.server.allowed_files import Folders
-from syncpoint.server.path_preview import look
+from syncpoint.server.allowed_files import AllowedFolders
+from syncpoint.server.path_preview import preview_path
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def place(tmp_path):
 )
 def test_paths_outside_are_refused(place, path):
     with pytest.raises(InputError):
-        Folders([place]).allowed(path)
+        AllowedFolders([place]).check_path(path)
 
 
 @pytest.mark.parametrize(
@@ -50,12 +50,13 @@ def test_paths_outside_are_refused(place, path):
     ],
 )
 def test_paths_inside_are_taken_as_they_are_written(place, path):
-    assert Folders([place]).allowed(path) == path
-    assert Folders([place]).allowed(str(place / "target.npz")) == str(place / "target.npz")
+    assert AllowedFolders([place]).check_path(path) == path
+    absolute = str(place / "target.npz")
+    assert AllowedFolders([place]).check_path(absolute) == absolute
 
 
 def test_a_folder_is_listed_without_what_is_hidden_or_leads_out(place):
-    listing = Folders([place]).listing()
+    listing = AllowedFolders([place]).list_folder()
     assert [(entry.name, entry.kind) for entry in listing.entries] == [
         ("sub", "folder"),
         ("net.py", "python"),
@@ -63,49 +64,49 @@ def test_a_folder_is_listed_without_what_is_hidden_or_leads_out(place):
         ("target.npz", "inputs"),
     ]
     assert listing.parent is None
-    below = Folders([place]).listing("sub")
+    below = AllowedFolders([place]).list_folder("sub")
     assert (below.parent, [e.path for e in below.entries]) == (".", ["sub/within.npz"])
     with pytest.raises(InputError):
-        Folders([place]).listing("..")
+        AllowedFolders([place]).list_folder("..")
 
 
 def test_several_folders_are_listed_side_by_side(place):
-    folders = Folders([place, place.parent / "secret"])
-    assert [entry.name for entry in folders.listing().entries] == list(map(str, folders.roots))
-    assert folders.listing(str(place)).parent == ""
+    folders = AllowedFolders([place, place.parent / "secret"])
+    assert [entry.name for entry in folders.list_folder().entries] == list(map(str, folders.roots))
+    assert folders.list_folder(str(place)).parent == ""
     with pytest.raises(InputError):
-        Folders([place / "nothing"])
+        AllowedFolders([place / "nothing"])
 
 
 def test_looking_runs_no_code(place):
     (place / "evil.py").write_text("open('ran', 'w')\nmodel = 1\ndef other(): ...\n")
-    folders = Folders([place])
+    folders = AllowedFolders([place])
     for path in ("evil.py", "evil.py:model", "evil.py:nothing", "evil.py:other.deep"):
-        look(folders, path)
+        preview_path(folders, path)
     assert not (place / "ran").exists()
-    assert look(folders, "evil.py").candidates == ["evil.py:other", "evil.py:model"]
-    seen = look(folders, "evil.py:model")
+    assert preview_path(folders, "evil.py").candidates == ["evil.py:other", "evil.py:model"]
+    seen = preview_path(folders, "evil.py:model")
     assert (seen.kind, seen.sure, seen.problem) == ("model", False, None)
     assert {"torch", "inductor"} == {runtime.name for runtime in seen.runtimes}
-    assert "does not seem to define nothing" in look(folders, "evil.py:nothing").text
+    assert "does not seem to define nothing" in preview_path(folders, "evil.py:nothing").text
 
 
 def test_what_is_at_a_path_is_said_in_words(place):
-    folders = Folders([place])
-    seen = look(folders, "target.npz")
+    folders = AllowedFolders([place])
+    seen = preview_path(folders, "target.npz")
     assert (seen.kind, seen.precision) == ("recording", "f32")
     assert seen.text.startswith("opens; 2 ops, f32, ")
     (place / "broken.npz").write_bytes(b"PK nonsense")
     (place / "broken.onnx").write_bytes(b"nonsense")
     (place / "broken.py").write_text("def (:")
     for path in ("broken.npz", "broken.onnx", "broken.py", "nothing.run", "/etc/passwd"):
-        problem = look(folders, path).problem
+        problem = preview_path(folders, path).problem
         assert problem is not None, path
         assert problem.problem, path
 
 
 def test_options_become_fields(place):
-    runtimes = {r.name: r for r in look(Folders([place]), "net.py:shipped").runtimes}
+    runtimes = {r.name: r for r in preview_path(AllowedFolders([place]), "net.py:shipped").runtimes}
     fields = {option.name: option for option in runtimes["inductor"].options}
     assert fields["fullgraph"].type == "boolean"
     assert fields["fullgraph"].default == "false"

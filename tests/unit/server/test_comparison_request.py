@@ -10,8 +10,8 @@ import syncpoint as sp
 from helpers.session_server import write_dumps, write_models
 from syncpoint.cli.app import app
 from syncpoint.errors import InputError
-from syncpoint.server.allowed_files import Folders
-from syncpoint.server.comparison_request import ComparisonPlan, said_precision, warnings
+from syncpoint.server.allowed_files import AllowedFolders
+from syncpoint.server.comparison_request import ComparisonPlan, find_warnings, preview_side
 from syncpoint.server.session_schema import SessionSpec
 
 
@@ -44,8 +44,8 @@ def test_only_what_is_not_the_default_is_said(place):
         metric="rmse",
         introduced="off",
     )
-    plan = ComparisonPlan.of(asked, Folders([place]))
-    assert shlex.split(plan.command("c/a b.cmp")) == [
+    plan = ComparisonPlan.of(asked, AllowedFolders([place]))
+    assert shlex.split(plan.build_command("c/a b.cmp")) == [
         *("syncpoint", "compare", "net.py:shipped", "net.py:reference"),
         *("--inputs", "random:3", "--shape", "x=2,16", "--target-set", "runtime=inductor"),
         *("--target-set", "fusion=unfused", "--target-set", "dtype=f16"),
@@ -55,11 +55,13 @@ def test_only_what_is_not_the_default_is_said(place):
 
 
 def test_the_command_makes_the_same_comparison_as_the_call(place):
-    plan = ComparisonPlan.of(spec("target.npz", "reference.npz", preset="f16"), Folders([place]))
-    words = shlex.split(plan.command("shell.cmp"))
+    plan = ComparisonPlan.of(
+        spec("target.npz", "reference.npz", preset="f16"), AllowedFolders([place])
+    )
+    words = shlex.split(plan.build_command("shell.cmp"))
     with pytest.raises(SystemExit):
         app(words[1:])
-    call = plan.call()
+    call = plan.build_call()
     made = sp.compare(call.pop("target"), call.pop("reference"), **call)
     assert_frame_equal(sp.open_comparison("shell.cmp").table, made.table)
 
@@ -84,12 +86,12 @@ def test_the_command_makes_the_same_comparison_as_the_call(place):
 )
 def test_what_cannot_be_used_is_refused_before_anything_runs(place, asked):
     with pytest.raises(InputError):
-        ComparisonPlan.of(asked, Folders([place]))
+        ComparisonPlan.of(asked, AllowedFolders([place]))
 
 
 def test_names_are_fit_for_files_and_flags(place):
     (place / "-o.npz").write_bytes((place / "target.npz").read_bytes())
-    folders = Folders([place])
+    folders = AllowedFolders([place])
     plan = ComparisonPlan.of(spec("-o.npz", "reference.npz"), folders)
     assert plan.target == "./-o.npz"
     assert plan.name == "o_against_reference"
@@ -102,10 +104,10 @@ def test_roles_that_look_swapped_are_warned_about(place):
     import numpy as np
 
     np.savez(place / "half.npz", a=np.ones(4, np.float16))
-    folders = Folders([place])
+    folders = AllowedFolders([place])
     asked = spec("target.npz", "half.npz")
-    seen = [said_precision(folders, side) for side in (asked.target, asked.reference)]
-    assert "are they swapped?" in warnings(*seen)[0]
-    assert warnings(*reversed(seen)) == []
+    seen = [preview_side(folders, side) for side in (asked.target, asked.reference)]
+    assert "are they swapped?" in find_warnings(*seen)[0]
+    assert find_warnings(*reversed(seen)) == []
     model = spec("net.py:shipped", {"path": "net.py:reference", "options": {"dtype": "f16"}})
-    assert said_precision(folders, model.reference).precision == "f16"
+    assert preview_side(folders, model.reference).precision == "f16"

@@ -229,21 +229,21 @@ def test_what_a_dead_server_ran_ends_too(tmp_path):
 
 
 def test_what_was_measured_before_a_cancellation_is_gone_on_from(tmp_path, monkeypatch):
-    from syncpoint.server.allowed_files import Folders
+    from syncpoint.server.allowed_files import AllowedFolders
     from syncpoint.server.comparison_request import ComparisonPlan
-    from syncpoint.server.jobs import Jobs
+    from syncpoint.server.jobs import JobQueue
     from syncpoint.server.session_schema import SessionSpec
 
     write_dumps(tmp_path)
     monkeypatch.chdir(tmp_path)
-    plan = ComparisonPlan.of(SessionSpec(**DUMPS), Folders([tmp_path]))
-    jobs = Jobs(tmp_path / "out", lambda path: path.name)
-    job = jobs.start(plan, plan.command)
+    plan = ComparisonPlan.of(SessionSpec(**DUMPS), AllowedFolders([tmp_path]))
+    jobs = JobQueue(tmp_path / "out", lambda path: path.name)
+    job = jobs.add(plan, plan.build_command)
     waited(job)
     # As if the process had been killed after the measuring: its log is there, its end is not.
     stopped(plan, job.out)
     job.state, job.comparison, job.finished, job.can_resume = "cancelled", "", False, True
-    jobs.go_on(job.id)
+    jobs.resume(job.id)
     waited(job)
     assert (job.state, job.problem) == ("done", None)
     assert sp.open_comparison(job.out).verdict.value == "large"
@@ -258,7 +258,7 @@ def waited(job):
 
 def stopped(plan, out):
     shutil.rmtree(out)
-    call = plan.call()
+    call = plan.build_call()
 
     def stop(done, total):
         raise KeyboardInterrupt

@@ -12,7 +12,7 @@ from helpers.session_server import write_dumps
 from syncpoint.errors import FormatError
 from syncpoint.page.open_comparison import OpenComparison
 from syncpoint.run.storage.journal import JournalWriter, encode_frame
-from syncpoint.server.allowed_files import Folders
+from syncpoint.server.allowed_files import AllowedFolders
 from syncpoint.server.open_comparisons import Library
 from syncpoint.server.past_comparisons import PastList
 
@@ -27,7 +27,10 @@ def place(tmp_path):
 
 
 def listed(place):
-    return {one.name: one for one in PastList(Folders([place]), place / "out").all().comparisons}
+    return {
+        one.name: one
+        for one in PastList(AllowedFolders([place]), place / "out").list_all().comparisons
+    }
 
 
 def test_each_line_says_what_the_comparison_says(place):
@@ -43,11 +46,11 @@ def test_each_line_says_what_the_comparison_says(place):
 
 def test_a_long_comparison_is_read_by_its_head(place, monkeypatch):
     whole = listed(place)
-    monkeypatch.setattr("syncpoint.server.past_comparisons._HEAD", 1500)
+    monkeypatch.setattr("syncpoint.server.past_comparisons._MAX_PARSED_BYTES", 1500)
     file = place / "off.cmp" / "comparison.json"
     about = json.loads(file.read_text())
     reseal(file.parent, unmatched=[*about["unmatched"], {"padding": "x" * 5000}])
-    monkeypatch.setattr("syncpoint.server.past_comparisons._EXACT_ROWS", 0)
+    monkeypatch.setattr("syncpoint.server.past_comparisons._MAX_ROWS_TO_LOAD", 0)
     found = listed(place)["off"]
     assert found.problem is None
     assert found.model_copy(update={"first": whole["off"].first}) == whole["off"]
@@ -80,9 +83,9 @@ def test_a_damaged_file_is_named_with_the_cure(place):
     (place / "same.cmp" / "comparison.json").write_bytes(b"{")
     found = listed(place)
     for name, file in (("off", "syncpoints.parquet"), ("same", "comparison.json")):
-        assert f"{file} damaged: " in found[name].problem.problem
+        assert f"{file} is damaged: " in found[name].problem.problem
         assert "compare the two runs again" in found[name].problem.cure
-        with pytest.raises(FormatError, match=f"{file} damaged: "):
+        with pytest.raises(FormatError, match=f"{file} is damaged: "):
             OpenComparison(place / f"{name}.cmp")
 
 
@@ -97,21 +100,21 @@ def test_one_begun_elsewhere_says_what_it_is_of_and_is_not_gone_on_with(place):
 
 
 def test_a_changed_one_is_read_again(place):
-    past = PastList(Folders([place]), place / "out")
-    assert {c.name for c in past.all().comparisons} == {"off", "same"}
+    past = PastList(AllowedFolders([place]), place / "out")
+    assert {c.name for c in past.list_all().comparisons} == {"off", "same"}
     (place / "same.cmp").rename(place / "other.cmp")
-    assert {c.name for c in past.all().comparisons} == {"off", "other"}
+    assert {c.name for c in past.list_all().comparisons} == {"off", "other"}
 
 
 def test_links_that_lead_out_are_not_followed(place, tmp_path_factory):
     inside = tmp_path_factory.mktemp("inside")
     (inside / "link.cmp").symlink_to(place / "off.cmp")
     assert listed(inside) == {}
-    assert Library(folders=[inside]).known() == {}
+    assert Library(folders=[inside]).list_comparisons() == {}
 
 
 def test_runs_are_offered_as_references(place):
     with sp.record(place / "engine.run", model="engine") as recording:
         recording.tensor("a", np.ones(3, np.float32))
-    runs = PastList(Folders([place]), place / "out").all().runs
+    runs = PastList(AllowedFolders([place]), place / "out").list_all().runs
     assert [(run.path, run.model) for run in runs] == [("engine.run", "engine")]

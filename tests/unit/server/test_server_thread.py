@@ -165,9 +165,9 @@ def test_view_has_a_loop_of_its_own(comparison):
 
 
 def test_a_port_that_is_in_use_is_an_input_error(comparison):
-    with serving.bound(0) as listening:
+    with serving.bind_socket(0) as listening:
         port = listening.getsockname()[1]
-        with pytest.raises(sp.InputError, match=f"a free port, not {port}"):
+        with pytest.raises(sp.InputError, match=f"cannot listen on port {port}"):
             comparison.view(port=port, browser=False)
 
 

@@ -11,8 +11,8 @@ SPEC = SessionSpec(target={"path": "a.onnx"}, reference={"path": "b.py:model"}, 
 def test_what_is_filled_in_is_there_for_the_next_server(tmp_path):
     first = SessionMemory(tmp_path)
     assert first.form.version == 0
-    form = first.fill({"target.path": "a.onnx"})
-    assert first.fill({"target.path": "a.onnx"}).version == form.version
+    form = first.save_form({"target.path": "a.onnx"})
+    assert first.save_form({"target.path": "a.onnx"}).version == form.version
     assert SessionMemory(tmp_path).form == form
     named = SessionMemory(tmp_path, "other.onnx").form
     assert (named.fields, named.version) == ({"target.path": "other.onnx"}, form.version + 1)
@@ -21,40 +21,40 @@ def test_what_is_filled_in_is_there_for_the_next_server(tmp_path):
 
 def test_what_was_asked_for_is_known_until_it_is_done(tmp_path):
     folder = tmp_path / "a.cmp"
-    SessionMemory(tmp_path).begin(folder, SPEC)
+    SessionMemory(tmp_path).save_request(folder, SPEC)
     memory = SessionMemory(tmp_path)
-    assert memory.asked(folder) == SPEC
-    assert memory.asked(tmp_path / "b.cmp") is None
-    assert memory.asked(tmp_path / "elsewhere" / "a.cmp") is None
-    memory.end(folder)
-    memory.end(folder)
-    assert memory.asked(folder) is None
+    assert memory.load_request(folder) == SPEC
+    assert memory.load_request(tmp_path / "b.cmp") is None
+    assert memory.load_request(tmp_path / "elsewhere" / "a.cmp") is None
+    memory.forget_request(folder)
+    memory.forget_request(folder)
+    assert memory.load_request(folder) is None
 
 
 def test_nothing_is_written_before_there_is_a_comparison(tmp_path):
     memory = SessionMemory(tmp_path / "out")
-    memory.fill({"target.path": "a.onnx"})
+    memory.save_form({"target.path": "a.onnx"})
     assert not (tmp_path / "out").exists()
     assert memory.form.fields == {"target.path": "a.onnx"}
     (tmp_path / "out").mkdir()
-    memory.begin(tmp_path / "out" / "a.cmp", SPEC)
+    memory.save_request(tmp_path / "out" / "a.cmp", SPEC)
     assert SessionMemory(tmp_path / "out").form == memory.form
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"version": "x"}', b"\xff\xfe"])
 def test_damage_is_forgotten(tmp_path, content):
     memory = SessionMemory(tmp_path)
-    memory.fill({"target.path": "a.onnx"})
-    memory.begin(tmp_path / "a.cmp", SPEC)
+    memory.save_form({"target.path": "a.onnx"})
+    memory.save_request(tmp_path / "a.cmp", SPEC)
     for file in (tmp_path / ".session").rglob("*.json"):
         file.write_bytes(content)
     again = SessionMemory(tmp_path)
     assert again.form.fields == {}
-    assert again.asked(tmp_path / "a.cmp") is None
+    assert again.load_request(tmp_path / "a.cmp") is None
 
 
 def test_a_changed_letter_is_forgotten_and_a_file_without_a_checksum_is_not(tmp_path):
-    SessionMemory(tmp_path).fill({"target.path": "a.onnx"})
+    SessionMemory(tmp_path).save_form({"target.path": "a.onnx"})
     file = tmp_path / ".session" / "form.json"
     whole = file.read_bytes()
     file.write_bytes(whole.replace(b"a.onnx", b"b.onnx"))

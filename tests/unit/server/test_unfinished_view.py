@@ -14,10 +14,10 @@ import syncpoint as sp
 from syncpoint.errors import InputError
 from syncpoint.page.open_comparison import OpenComparison
 from syncpoint.page.overview import build_overview
-from syncpoint.server.allowed_files import Folders
+from syncpoint.server.allowed_files import AllowedFolders
 from syncpoint.server.comparison_request import ComparisonPlan
 from syncpoint.server.session_schema import SessionSpec
-from syncpoint.server.unfinished_view import Glimpses, place_for_looks
+from syncpoint.server.unfinished_view import UnfinishedViews, create_view_folder
 
 SPEC = SessionSpec(target={"path": "target.npz"}, reference={"path": "reference.npz"})
 
@@ -51,14 +51,14 @@ def look(tmp_path):
         found[path.name] = path
         return path.name
 
-    glimpses = Glimpses(add)
+    views = UnfinishedViews(add)
 
     def look(folder):
-        glimpses.look(folder, ComparisonPlan.of(SPEC, Folders([tmp_path])))
+        views.show(folder, ComparisonPlan.of(SPEC, AllowedFolders([tmp_path])))
         return found[folder.name]
 
     yield look
-    glimpses.close()
+    views.close()
     assert not any(path.exists() for path in found.values())
 
 
@@ -108,7 +108,7 @@ def test_before_anything_is_measured_there_is_nothing_to_look_at(tmp_path, look,
 def test_runs_that_have_changed_since_are_refused(interrupted, look):
     folder = interrupted(4)
     np.savez("target.npz", op0=np.ones(64, np.float32))
-    with pytest.raises(InputError, match="other content"):
+    with pytest.raises(InputError, match="the target run has changed since"):
         look(folder)
 
 
@@ -116,8 +116,8 @@ def test_looks_of_a_server_that_was_killed_are_cleared_away(tmp_path, monkeypatc
     """Its lock is gone with it; one that lives, or just begins, keeps what it has."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     code = (
-        "import os, signal; from syncpoint.server.unfinished_view import place_for_looks;"
-        "folder, lock = place_for_looks(); (folder / 'kept').mkdir();"
+        "import os, signal; from syncpoint.server.unfinished_view import create_view_folder;"
+        "folder, lock = create_view_folder(); (folder / 'kept').mkdir();"
         "print(folder, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     )
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
@@ -126,12 +126,12 @@ def test_looks_of_a_server_that_was_killed_are_cleared_away(tmp_path, monkeypatc
     )
     left = Path(died.stdout.strip())
     assert (left / "kept").is_dir()
-    alive, lock = place_for_looks()
+    alive, lock = create_view_folder()
     assert left.is_dir()  # it may be one that just begins
     long_ago = time.time() - 3600
     for folder in (left, alive):
         os.utime(folder, (long_ago, long_ago))
-    _, other = place_for_looks()
+    _, other = create_view_folder()
     assert alive.is_dir()
     assert not left.exists()
     lock.release()

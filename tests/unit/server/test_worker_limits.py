@@ -4,7 +4,7 @@ from collections import deque
 
 import pytest
 
-from syncpoint.server.worker_process import Process, ProcessLimits
+from syncpoint.server.worker_process import ProcessLimits, WorkerProcess
 
 
 @pytest.mark.parametrize(
@@ -17,16 +17,16 @@ from syncpoint.server.worker_process import Process, ProcessLimits
 def test_a_worker_beyond_its_limits_is_ended(tmp_path, limits, words):
     (tmp_path / "slow.py").write_text("import time\ntime.sleep(600)\n")
     order = {"model": f"{tmp_path / 'slow.py'}:net", "runtime": "torch", "options": {}}
-    process = Process({"check": order}, limits)
-    deque(process.events(), 0)
+    process = WorkerProcess({"check": order}, limits)
+    deque(process.read_events(), 0)
     assert process.wait() != 0
-    assert words in process.failure().problem
+    assert words in process.describe_failure().problem
 
 
 def test_a_worker_that_is_ended_from_outside_says_by_what(tmp_path):
     (tmp_path / "slow.py").write_text("import os\nos._exit(0)\n")
     order = {"model": f"{tmp_path / 'slow.py'}:net", "runtime": "torch", "options": {}}
-    process = Process({"check": order})
-    deque(process.events(), 0)
+    process = WorkerProcess({"check": order})
+    deque(process.read_events(), 0)
     process.wait()
-    assert "ended with exit code 0 before it had finished" in process.failure().problem
+    assert "ended with exit code 0 before it had finished" in process.describe_failure().problem

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from helpers.session_server import Server, write_dumps
-from syncpoint.server.worker_process import OutputLines, Printed
+from syncpoint.server.worker_process import OutputLine, OutputLines
 
 MODEL = """
 import ctypes
@@ -90,30 +90,33 @@ def test_of_a_flood_the_end_is_kept(server):
 def test_lines_are_the_same_however_they_are_cut():
     said = "one\ntwo\r\n\n10 %\r20 %\rdone\nä€ end".encode()
     whole = OutputLines()
-    expected = [*whole.take(said), *whole.so_far()]
+    expected = [*whole.add_bytes(said), *whole.flush()]
     assert expected == [
-        Printed("one"),
-        Printed("two"),
-        Printed("10 %"),
-        Printed("20 %", over=True),
-        Printed("done", over=True),
-        Printed("ä€ end"),
+        OutputLine("one"),
+        OutputLine("two"),
+        OutputLine("10 %"),
+        OutputLine("20 %", replaces_last=True),
+        OutputLine("done", replaces_last=True),
+        OutputLine("ä€ end"),
     ]
     for size in (1, 2, 3, 5):
         lines = OutputLines()
         found = []
         for at in range(0, len(said), size):
-            found += lines.take(said[at : at + size])
-        assert [*found, *lines.so_far()] == expected
+            found += lines.add_bytes(said[at : at + size])
+        assert [*found, *lines.flush()] == expected
 
 
 def test_a_line_that_goes_on_takes_the_place_of_its_beginning():
     lines = OutputLines()
-    assert lines.take(b"loading") == []
-    assert lines.unfinished
-    assert lines.so_far() == [Printed("loading")]
-    assert not lines.unfinished
-    assert lines.take(b" done\nnext\n") == [Printed("loading done", over=True), Printed("next")]
+    assert lines.add_bytes(b"loading") == []
+    assert lines.has_unfinished_line
+    assert lines.flush() == [OutputLine("loading")]
+    assert not lines.has_unfinished_line
+    assert lines.add_bytes(b" done\nnext\n") == [
+        OutputLine("loading done", replaces_last=True),
+        OutputLine("next"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -127,4 +130,4 @@ def test_a_line_that_goes_on_takes_the_place_of_its_beginning():
     ],
 )
 def test_colours_are_left_out_and_what_hides_text_is_shown(sent, shown):
-    assert OutputLines().take(sent) == [Printed(shown, over=False)]
+    assert OutputLines().add_bytes(sent) == [OutputLine(shown, replaces_last=False)]

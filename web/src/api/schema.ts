@@ -254,7 +254,7 @@ export interface paths {
         };
         /**
          * Get Files
-         * @description A folder's files to choose from; without a path, the folders there are.
+         * @description The files of a folder to choose from; without a path, the allowed folders.
          */
         get: operations["get_files_api_session_files_get"];
         put?: never;
@@ -296,7 +296,7 @@ export interface paths {
         put?: never;
         /**
          * Post Check
-         * @description What is at a path, once a model there has been opened: this runs its code.
+         * @description What is at a path, after opening the model there: this runs its code.
          */
         post: operations["post_check_api_session_check_post"];
         delete?: never;
@@ -336,7 +336,7 @@ export interface paths {
         put?: never;
         /**
          * Post Past Resume
-         * @description Go on with a comparison that was begun here, also by an earlier server: this runs models.
+         * @description Resume a comparison that was begun here, also by an earlier server: this runs models.
          */
         post: operations["post_past_resume_api_session_past_resume_post"];
         delete?: never;
@@ -356,7 +356,7 @@ export interface paths {
         put?: never;
         /**
          * Post So Far
-         * @description Look at a comparison that is not finished. No model is run.
+         * @description Show a comparison that is not finished. No model is run.
          */
         post: operations["post_so_far_api_session_so_far_post"];
         delete?: never;
@@ -374,13 +374,13 @@ export interface paths {
         };
         /**
          * Get Form
-         * @description What is filled in.
+         * @description The form as it was filled in last.
          */
         get: operations["get_form_api_session_form_get"];
         put?: never;
         /**
          * Post Form
-         * @description Remember what is filled in. Nothing is run.
+         * @description Store the form. Nothing is run.
          */
         post: operations["post_form_api_session_form_post"];
         delete?: never;
@@ -418,13 +418,13 @@ export interface paths {
         };
         /**
          * Get Jobs
-         * @description All comparisons that were asked for, newest first.
+         * @description All comparisons that were requested, newest first.
          */
         get: operations["get_jobs_api_session_jobs_get"];
         put?: never;
         /**
          * Post Job
-         * @description Make a comparison: this runs models.
+         * @description Run a comparison: this runs models.
          */
         post: operations["post_job_api_session_jobs_post"];
         delete?: never;
@@ -442,7 +442,7 @@ export interface paths {
         };
         /**
          * Get Job
-         * @description How far one is.
+         * @description The state of one comparison.
          */
         get: operations["get_job_api_session_jobs__job__get"];
         put?: never;
@@ -464,7 +464,7 @@ export interface paths {
         put?: never;
         /**
          * Post Cancel
-         * @description Stop one.
+         * @description Stop one comparison.
          */
         post: operations["post_cancel_api_session_jobs__job__cancel_post"];
         delete?: never;
@@ -484,7 +484,7 @@ export interface paths {
         put?: never;
         /**
          * Post Resume
-         * @description Go on with one that was stopped: this runs models.
+         * @description Resume a comparison that was stopped: this runs models.
          */
         post: operations["post_resume_api_session_jobs__job__resume_post"];
         delete?: never;
@@ -502,7 +502,7 @@ export interface paths {
         };
         /**
          * Get Events
-         * @description All jobs, again whenever one of them has changed.
+         * @description All jobs, sent whenever one of them has changed.
          */
         get: operations["get_events_api_session_events_get"];
         put?: never;
@@ -519,7 +519,7 @@ export interface components {
     schemas: {
         /**
          * Command
-         * @description The same comparison on the command line.
+         * @description A comparison as a command line.
          */
         Command: {
             /** Command */
@@ -549,7 +549,7 @@ export interface components {
         };
         /**
          * DriftFlag
-         * @description A mark that has words.
+         * @description A mark of the drift strip with a text.
          */
         DriftFlag: {
             /** Row */
@@ -566,7 +566,7 @@ export interface components {
         };
         /**
          * DriftGroup
-         * @description A stretch of the drift strip that belongs to one module.
+         * @description A part of the drift strip that belongs to one module.
          */
         DriftGroup: {
             /** Group */
@@ -578,7 +578,7 @@ export interface components {
         };
         /**
          * DriftSoFar
-         * @description How far the two are apart over the execution order, as far as it is measured.
+         * @description The drift over the execution order, as far as it is measured.
          */
         DriftSoFar: {
             /** Levels */
@@ -588,7 +588,7 @@ export interface components {
         };
         /**
          * DriftStrip
-         * @description What the drift strip needs beside the states of the rows.
+         * @description What the drift strip shows in addition to the states of the rows.
          */
         DriftStrip: {
             /** Points */
@@ -697,7 +697,7 @@ export interface components {
         };
         /**
          * FindingCard
-         * @description One card: a cause or, where nobody looked for causes, what is known for sure.
+         * @description One card: a diagnosed cause or, without a diagnosis, what is certain.
          */
         FindingCard: {
             /** Title */
@@ -740,7 +740,7 @@ export interface components {
         };
         /**
          * FolderListing
-         * @description One of the folders that may be looked into; all of them where no folder is named.
+         * @description The files of one allowed folder, or all allowed folders.
          */
         FolderListing: {
             /** Path */
@@ -754,7 +754,7 @@ export interface components {
         };
         /**
          * Form
-         * @description What is filled in, by the names that the page has for its fields.
+         * @description The form, by the names of its fields on the page.
          */
         Form: {
             /** Version */
@@ -768,9 +768,9 @@ export interface components {
          * GraphColumns
          * @description The ops of a run, or of one of its groups, column by column.
          *
-         *     What it was given comes first, then the ops in execution order; parameters are left out. An
-         *     entry is named by its place in these columns. Columns of numbers are base64 of little-endian
-         *     int32; words that come again and again are sent once, and their places for every entry.
+         *     Inputs come first, then the ops in execution order; parameters are left out. An entry is
+         *     identified by its index in these columns. Columns of numbers are base64 of little-endian int32;
+         *     texts that repeat are sent once, with an index for every entry.
          */
         GraphColumns: {
             /**
@@ -829,7 +829,7 @@ export interface components {
         };
         /**
          * GroupBrief
-         * @description A module as a line of the navigator: its sync points rolled up.
+         * @description A module as a line of the navigator: all its sync points.
          */
         GroupBrief: {
             /**
@@ -865,7 +865,7 @@ export interface components {
         };
         /**
          * GroupCell
-         * @description The worst sync point of a stretch of a group.
+         * @description The worst sync point of a bin of a group.
          */
         GroupCell: {
             /**
@@ -881,10 +881,10 @@ export interface components {
         };
         /**
          * HeatMap
-         * @description A plane of both tensors, pooled to the size asked for.
+         * @description A plane of both tensors, pooled to the requested size.
          *
-         *     Every cell shows the element of the plane's patch where |difference| is greatest, on all three
-         *     maps; one that is NaN or infinite on one side only comes first.
+         *     Every cell shows the element of its patch with the largest |difference|, on all three maps; an
+         *     element that is NaN or infinite on one side only comes first.
          */
         HeatMap: {
             /** Shape */
@@ -922,7 +922,7 @@ export interface components {
         };
         /**
          * InputForm
-         * @description An input that a model declares or that a run was given.
+         * @description An input that a model declares, or that a run has recorded.
          */
         InputForm: {
             /** Name */
@@ -946,7 +946,7 @@ export interface components {
         };
         /**
          * JobState
-         * @description A comparison that is asked for, being made, or over.
+         * @description A comparison that waits, runs, or has ended.
          */
         JobState: {
             /** Id */
@@ -997,7 +997,7 @@ export interface components {
         };
         /**
          * LogLine
-         * @description Something that was said on the way.
+         * @description A line of the log of a job.
          */
         LogLine: {
             /** Seconds */
@@ -1009,7 +1009,7 @@ export interface components {
         };
         /**
          * MetricChoice
-         * @description A metric to show and to sort by.
+         * @description A metric that can be chosen.
          */
         MetricChoice: {
             /** Id */
@@ -1019,7 +1019,7 @@ export interface components {
         };
         /**
          * MetricInfo
-         * @description One metric that may be chosen.
+         * @description One metric of the catalogue.
          */
         MetricInfo: {
             /** Id */
@@ -1056,7 +1056,7 @@ export interface components {
         };
         /**
          * Name
-         * @description A comparison by its name in addresses.
+         * @description A comparison by its name in URLs.
          */
         Name: {
             /** Comparison */
@@ -1186,7 +1186,7 @@ export interface components {
         };
         /**
          * Past
-         * @description What lies in the folders of this session.
+         * @description The comparisons and runs in the folders of this session.
          */
         Past: {
             /** Folder */
@@ -1198,7 +1198,7 @@ export interface components {
         };
         /**
          * PastComparison
-         * @description A comparison that was made earlier.
+         * @description A past comparison.
          */
         PastComparison: {
             /** Id */
@@ -1247,7 +1247,7 @@ export interface components {
         };
         /**
          * PastRun
-         * @description A run that can serve as a side.
+         * @description A run that can be a side of a comparison.
          */
         PastRun: {
             /** Path */
@@ -1261,7 +1261,7 @@ export interface components {
         };
         /**
          * PathPreview
-         * @description What is at a path. Looking runs no model.
+         * @description What is at a path. No model is run for it.
          */
         PathPreview: {
             /** Path */
@@ -1380,7 +1380,7 @@ export interface components {
         };
         /**
          * RowDetail
-         * @description Everything about one sync point but its values.
+         * @description Everything about one sync point except its values.
          */
         RowDetail: {
             brief: components["schemas"]["RowBrief"];
@@ -1435,7 +1435,7 @@ export interface components {
         };
         /**
          * RowPlace
-         * @description Where a sync point stands in the list.
+         * @description The line of a sync point in the navigator's list.
          */
         RowPlace: {
             /** Index */
@@ -1467,7 +1467,7 @@ export interface components {
         };
         /**
          * RowWindow
-         * @description A piece of the navigator's list.
+         * @description A window of the navigator's list.
          */
         RowWindow: {
             /** Total */
@@ -1513,7 +1513,7 @@ export interface components {
         };
         /**
          * RuntimeForm
-         * @description A runtime that takes the model.
+         * @description A runtime that accepts the model.
          */
         RuntimeForm: {
             /** Name */
@@ -1544,7 +1544,7 @@ export interface components {
         };
         /**
          * SessionSpec
-         * @description A comparison to make.
+         * @description A comparison to run.
          */
         SessionSpec: {
             target: components["schemas"]["SideSpec"];
@@ -1585,7 +1585,7 @@ export interface components {
         };
         /**
          * SideSpec
-         * @description One configuration.
+         * @description One side of a comparison, as the form has it.
          */
         SideSpec: {
             /** Path */
@@ -1629,7 +1629,7 @@ export interface components {
         };
         /**
          * SourceMark
-         * @description A line and the sync points of the ops it made, in execution order.
+         * @description A source line and the sync points of its ops, in execution order.
          */
         SourceMark: {
             /** Line */
@@ -1679,7 +1679,7 @@ export interface components {
         };
         /**
          * Trust
-         * @description One line of "can these runs be trusted".
+         * @description One line of the section on whether the runs can be trusted.
          */
         Trust: {
             /** What */
@@ -1694,7 +1694,7 @@ export interface components {
         };
         /**
          * UnmatchedBrief
-         * @description A tensor without a partner.
+         * @description A tensor without a counterpart.
          */
         UnmatchedBrief: {
             /**
@@ -1723,7 +1723,7 @@ export interface components {
         };
         /**
          * UnmatchedWindow
-         * @description A piece of that list.
+         * @description A window of the list of tensors without a counterpart.
          */
         UnmatchedWindow: {
             /** Total */
@@ -1735,7 +1735,7 @@ export interface components {
         };
         /**
          * WorstElement
-         * @description One element.
+         * @description One element of a tensor, on both sides.
          */
         WorstElement: {
             /** Index */
@@ -2892,7 +2892,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Server-sent events named `jobs`: each holds a whole JobList, so that one that was missed is made up for by the next. `Last-Event-ID` says what is known already. */
+            /** @description Server-sent events named `jobs`. Each holds a whole JobList, so that the next one replaces one that was missed. `Last-Event-ID` names the last one received. */
             200: {
                 headers: {
                     [name: string]: unknown;

@@ -1,9 +1,9 @@
-"""From a device's layout to the logical tensor, as the text of a view.
+"""The view from a device layout to the logical tensor.
 
-A device splits axes into blocks of 16 or so (C into C1 and C0), pads the last block, and puts the
-pieces in another order. Each layout here is undone by reshape and transpose alone; what was
-padded is then cut off at the end of each axis. Where a header does not say enough, or a layout
-scatters what no view can gather, there is a reason in words and no guess.
+A device splits axes into blocks of about 16 (C into C1 and C0), pads the last block, and reorders
+the pieces. Each layout here is undone by reshape and transpose alone; the padding is then cropped
+at the end of each axis. Where a header does not say enough, or no view can gather the elements of a
+layout, there is no view: nothing is guessed.
 """
 
 from __future__ import annotations
@@ -16,37 +16,37 @@ from syncpoint.ascend.matching.device_padding import crop_sizes
 ND = "ND"
 """Axes without names."""
 AXIS_ORDERS = {4: ("NCHW", "NHWC", "HWCN", "CHWN"), 5: ("NCDHW", "NDHWC", "DHWCN", "DHWNC")}
-"""Orders in which people have images and weights, by rank."""
+"""The usual orders of the axes of images and weights, by rank."""
 _PLAIN = {n: n for n in (*AXIS_ORDERS[4], *AXIS_ORDERS[5], "CN", "NC", "NCL")} | {
     "FILTER_HWCK": "HWCN"
 }
-"""Layouts that are nothing but an order of axes."""
+"""Layouts that only order the axes."""
 FOLDED_LAYOUTS = frozenset(
     {"FRACTAL_Z", "FRACTAL_Z_G", "FRACTAL_Z_C04", "FRACTAL_Z_3D", "FRACTAL_Z_3D_TRANSPOSE"}
 )
-"""Layouts that hide sizes of axes in a product, so that the logical shape must be known."""
-_MAX_SIZE = 1 << 40
+"""Layouts that merge axes, so that the logical shape must be known to split them."""
+_MAX_AXIS_SIZE = 1 << 40
 
 Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Logical:
-    """How a device's tensor becomes the logical one."""
+    """How a tensor of a device becomes the logical tensor."""
 
     view: str
     axes: str
-    """A letter an axis, such as NCHW; "ND" where they have no names."""
+    """One letter per axis, such as NCHW; "ND" if the axes have no names."""
     shape: Shape
-    """What the view gives."""
+    """The shape after the view."""
     blocks: Shape = ()
-    """Of each axis the multiple it may be padded to; 1 where it is not padded."""
+    """For each axis the block size that it is padded to; 1 if it is not padded."""
     cropped: bool = False
-    """Whether the padding is cut off already."""
+    """Whether the padding is cropped already."""
 
 
 class ViewSteps:
-    """A view in the making; steps that change nothing are left out."""
+    """Builds the text of a view; steps without an effect are omitted."""
 
     def __init__(self, shape: Shape, view: str = "") -> None:
         self.shape = shape
@@ -68,9 +68,9 @@ class ViewSteps:
 
     def crop(self, shape: Shape) -> ViewSteps:
         """Cut off the end of each axis that is longer than this."""
-        for axis, (size, wanted) in enumerate(zip(self.shape, shape, strict=True)):
-            if size != wanted:
-                self._steps.append(f"slice({axis},0,{wanted})")
+        for axis, (size, end) in enumerate(zip(self.shape, shape, strict=True)):
+            if size != end:
+                self._steps.append(f"slice({axis},0,{end})")
         self.shape = shape
         return self
 
@@ -81,10 +81,10 @@ class ViewSteps:
 def to_logical(
     shape: Sequence[int], layout: str, original_shape: Sequence[int] = (), sub_format: int = 0
 ) -> Logical | None:
-    """The logical tensor in the natural order of its layout, without the padding where the
-    original shape says what that is; None where it cannot be known."""
-    shape, original = tuple(shape), known_shape(original_shape)
-    found: dict[str, Logical] = {}
+    """The logical tensor in the natural axis order of its layout; None if it is not known. The
+    padding is cropped if the original shape is known."""
+    shape, original = tuple(shape), positive_shape(original_shape)
+    candidates: dict[str, Logical] = {}
     orders = AXIS_ORDERS.get(len(original), ()) if original else ()
     for order in (*orders, ND):
         sizes = dict(zip(order, original, strict=True)) if order != ND else {}
@@ -93,18 +93,17 @@ def to_logical(
             continue
         if not original:
             return logical
-        crop = _crop_by(logical, order, original)
+        crop = _crop_to_original(logical, order, original)
         if crop is not None:
             steps = ViewSteps(logical.shape, logical.view).crop(crop)
-            made = replace(logical, view=str(steps), shape=crop, cropped=True)
-            found[made.view] = made
-    return next(iter(found.values())) if len(found) == 1 else None
+            candidates[str(steps)] = replace(logical, view=str(steps), shape=crop, cropped=True)
+    return next(iter(candidates.values())) if len(candidates) == 1 else None
 
 
-def _crop_by(logical: Logical, order: str, original: Shape) -> Shape | None:
-    """The sizes without padding, in the order of the logical axes."""
+def _crop_to_original(logical: Logical, order: str, original: Shape) -> Shape | None:
+    """The sizes without padding, in the order of the logical axes; None if they do not fit."""
     if order == ND or logical.axes == ND:
-        # Where axes have names, an original shape without them is only taken as it stands.
+        # An original shape without axis names is used only in its own order.
         return crop_sizes(logical.shape, logical.blocks, original)
     if sorted(order) != sorted(logical.axes):
         return None
@@ -114,8 +113,8 @@ def _crop_by(logical: Logical, order: str, original: Shape) -> Shape | None:
     )
 
 
-def between(axes_from: str, axes_to: str) -> str | None:
-    """The transposition from one order of axes to another; None where they are not the same."""
+def transpose_axes(axes_from: str, axes_to: str) -> str | None:
+    """The view from one order of axes to another; None if the axes are not the same."""
     if axes_from == axes_to:
         return ""
     if sorted(axes_from) != sorted(axes_to) or ND in (axes_from, axes_to):
@@ -123,15 +122,15 @@ def between(axes_from: str, axes_to: str) -> str | None:
     return f"transpose({','.join(str(axes_from.index(a)) for a in axes_to)})"
 
 
-def known_shape(shape: Sequence[int]) -> Shape:
-    """A shape that a device gives; () where it is none, such as one with open axes."""
-    return tuple(shape) if all(0 < d < _MAX_SIZE for d in shape) else ()
+def positive_shape(shape: Sequence[int]) -> Shape:
+    """The shape that a device declares; () if it is not valid, such as one with dynamic axes."""
+    return tuple(shape) if all(0 < d < _MAX_AXIS_SIZE for d in shape) else ()
 
 
 def unfold_layout(
     shape: Shape, layout: str, sizes: Mapping[str, int], sub_format: int
 ) -> Logical | None:
-    """The logical tensor with its padding; `sizes` has the true sizes of axes, where known."""
+    """The logical tensor with its padding; `sizes` has the true sizes of the known axes."""
     if layout in _PLAIN and len(shape) == len(_PLAIN[layout]):
         return Logical("", _PLAIN[layout], shape, (1,) * len(shape))
     if layout in _PLAIN or layout in ("", ND):
@@ -139,7 +138,7 @@ def unfold_layout(
     if layout in ("FRACTAL_NZ", "FRACTAL_ZZ"):
         return _fractal_matrix(shape, layout)
     if layout in _SPLIT and len(shape) == len(_SPLIT[layout][0]):
-        return _split(shape, *_SPLIT[layout])
+        return _join_channels(shape, *_SPLIT[layout])
     if len(shape) != 4 or 0 in shape or 0 in sizes.values():
         return None
     if layout in ("FRACTAL_Z", "FRACTAL_Z_G"):
@@ -162,7 +161,7 @@ _SPLIT = {
 """Layouts with C in two pieces, 1 and 0, and the natural order of their axes."""
 
 
-def _split(shape: Shape, letters: str, axes: str) -> Logical:
+def _join_channels(shape: Shape, letters: str, axes: str) -> Logical:
     order = [letters.index(a) for a in axes.replace("C", "10")]
     sizes = dict(zip(letters, shape, strict=True))
     sizes["C"] = sizes["1"] * sizes["0"]
@@ -179,20 +178,20 @@ def _fractal_matrix(shape: Shape, layout: str) -> Logical | None:
     rows, columns = (lead + 1, lead) if layout == "FRACTAL_NZ" else (lead, lead + 1)
     row, column = lead + 2, lead + 3
     steps = ViewSteps(shape).transpose(*range(lead), rows, row, columns, column)
-    made = (shape[rows] * shape[row], shape[columns] * shape[column])
-    steps.reshape(*shape[:lead], *made)
+    matrix = (shape[rows] * shape[row], shape[columns] * shape[column])
+    steps.reshape(*shape[:lead], *matrix)
     blocks = (*(1,) * lead, shape[row], shape[column])
     return Logical(str(steps), ND, steps.shape, blocks)
 
 
 def _fractal_z(shape: Shape, sizes: Mapping[str, int], groups: int) -> Logical | None:
-    """Weights as (C1 H W, N1, N0, C0); of a convolution in groups, one such after the other."""
+    """Weights as (C1 H W, N1, N0, C0); of a grouped convolution, one such block for each group."""
     first, n1, n0, c0 = shape
     if {"N", "C", "H", "W"} != sizes.keys() or sizes["N"] % groups:
         return None
     n, c, h, w = sizes["N"] // groups, sizes["C"], sizes["H"], sizes["W"]
     if groups > 1 and (c % c0 or n % n0):
-        return None  # several groups then share a block, along its diagonal: no view gathers them
+        return None  # several groups share a block, along its diagonal: no view gathers them
     c1 = -(-c // c0)
     if first != groups * c1 * h * w or n1 != -(-n // n0):
         return None
@@ -202,7 +201,7 @@ def _fractal_z(shape: Shape, sizes: Mapping[str, int], groups: int) -> Logical |
 
 
 def _fractal_z_c04(shape: Shape, sizes: Mapping[str, int]) -> Logical | None:
-    """Weights with at most four channels: H, W and C, which takes four, in one axis of blocks."""
+    """Weights with at most four channels: H, W and C, padded to four, in one axis of blocks."""
     k1, n1, n0, k0 = shape
     if {"N", "C", "H", "W"} != sizes.keys() or sizes["C"] > 4:
         return None
@@ -228,6 +227,6 @@ def _fractal_z_3d(shape: Shape, sizes: Mapping[str, int], swapped: bool) -> Logi
     blocks = {inner: n0, outer: c0}
     pieces = {inner: (4, 5), outer: (1, 6)}
     steps.transpose(*pieces["N"], *pieces["C"], 0, 2, 3)
-    made = {inner: n1 * n0, outer: c1 * c0}
-    steps.reshape(made["N"], made["C"], d, h, w)
+    merged = {inner: n1 * n0, outer: c1 * c0}
+    steps.reshape(merged["N"], merged["C"], d, h, w)
     return Logical(str(steps), "NCDHW", steps.shape, (blocks["N"], blocks["C"], 1, 1, 1))

@@ -1,43 +1,46 @@
-"""The padding of blocked layouts: how far each axis of a padded tensor is cropped."""
+"""The padding of blocked layouts: the size that each padded axis is cropped to."""
 
 from __future__ import annotations
 
 Shape = tuple[int, ...]
 
 _MAX_RANK = 8
-"""Beyond it shapes are matched only axis by axis."""
+"""Above this rank shapes are matched only axis by axis."""
 
 
-def crop_sizes(padded: Shape, blocks: Shape, wanted: Shape, strict: bool = False) -> Shape | None:
-    """The size of each padded axis without its padding, so that axes of length one apart they are
-    the wanted ones; None where they cannot be, or not in one way only."""
-    if len(padded) == len(wanted) and all(map(_fits, padded, blocks, wanted)):
-        return wanted
-    if strict or max(len(padded), len(wanted)) > _MAX_RANK:
+def crop_sizes(padded: Shape, blocks: Shape, shape: Shape, strict: bool = False) -> Shape | None:
+    """The size of each padded axis without padding, so that the result is `shape`, apart from axes
+    of length one. None if there is no such crop, or more than one."""
+    if len(padded) == len(shape) and all(map(_fits, padded, blocks, shape)):
+        return shape
+    if strict or max(len(padded), len(shape)) > _MAX_RANK:
         return None
-    found: set[Shape] = set()
+    crops: set[Shape] = set()
 
-    def search(made: Shape, at: int) -> None:
-        axis = len(made)
-        if at < len(wanted) and wanted[at] == 1:
-            search(made, at + 1)
+    def search(crop: Shape, index: int) -> None:
+        """Extend a crop of the first axes; `index` is the next axis of the shape."""
+        axis = len(crop)
+        size = shape[index] if index < len(shape) else None
+        if size == 1:
+            search(crop, index + 1)
         if axis == len(padded):
-            if at == len(wanted):
-                found.add(made)
+            if size is None:
+                crops.add(crop)
             return
-        if at < len(wanted) and wanted[at] != 1 and _fits(padded[axis], blocks[axis], wanted[at]):
-            search((*made, wanted[at]), at + 1)
+        if size is not None and size != 1 and _fits(padded[axis], blocks[axis], size):
+            search((*crop, size), index + 1)
         if _fits(padded[axis], blocks[axis], 1):
-            search((*made, 1), at)
+            search((*crop, 1), index)
 
     search((), 0)
-    return found.pop() if len(found) == 1 else None
+    return crops.pop() if len(crops) == 1 else None
 
 
-def _fits(padded: int, block: int, wanted: int) -> bool:
-    return padded == wanted or (0 < wanted < padded and -(-wanted // block) * block == padded)
+def _fits(padded: int, block: int, size: int) -> bool:
+    """Whether an axis of this size is padded to `padded`."""
+    return padded == size or (0 < size < padded and -(-size // block) * block == padded)
 
 
 def is_within(small: Shape, large: Shape) -> bool:
-    """Whether no axis of one shape is longer than that of the other."""
+    """Whether no axis of one shape is longer than the same axis of the other."""
     return len(small) == len(large) and all(s <= n for s, n in zip(small, large, strict=True))

@@ -1,8 +1,8 @@
-"""Which view lays a tensor of the device over the one it should equal.
+"""The view that makes a tensor of a device comparable with the tensor that it should equal.
 
-A device keeps tensors in layouts of its own, padded to whole blocks. The rule file says what axes
-the original has, and both sides say their shapes. What none of them explains is not compared:
-as many numbers are not yet the same numbers.
+A device stores tensors in its own layouts, padded to whole blocks. The rule file has the axes of
+the original tensor, and both sides have shapes. A pair that these do not explain is not compared:
+the same number of elements does not mean the same elements.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from syncpoint.ascend.matching.device_layouts import (
     ND,
     Shape,
     ViewSteps,
-    known_shape,
+    positive_shape,
     to_logical,
     unfold_layout,
 )
 from syncpoint.ascend.matching.device_padding import crop_sizes, is_within
-from syncpoint.ascend.matching.offline_data.original_ops import Origin
-from syncpoint.ascend.matching.plan import Entry, form_text
+from syncpoint.ascend.matching.offline_data.original_ops import OriginalOutput
+from syncpoint.ascend.matching.plan import PlanEntry, format_form
 from syncpoint.matching.views import View
 from syncpoint.metrics.verdict import ReasonCode
 from syncpoint.run.model import Tensor
 from syncpoint.run.reader import Run
 
-_FLIPPED = {"NCHW": ("NHWC", (0, 2, 3, 1)), "NHWC": ("NCHW", (0, 3, 1, 2))}
-PLAIN = frozenset({"", "ND"})
+_OTHER_ORDER = {"NCHW": ("NHWC", (0, 2, 3, 1)), "NHWC": ("NCHW", (0, 3, 1, 2))}
+PLAIN_LAYOUTS = frozenset({"", "ND"})
 _AXIS_LETTERS = frozenset("NCDHWL")
 
 
 @dataclass(frozen=True)
 class Misfit:
-    """Why a tensor cannot be laid over another."""
+    """Why there is no view between two tensors."""
 
     reason: str
 
@@ -45,127 +45,121 @@ class Misfit:
         return self.reason
 
 
-def laid_over(entry: Entry, target: Run, origin: Origin) -> Entry:
+def add_view(entry: PlanEntry, target_run: Run, original: OriginalOutput) -> PlanEntry:
     """The entry with the view of its pair, or with the reason why there is none."""
-    mine, theirs = entry.target, entry.reference
-    assert mine is not None and theirs is not None
-    facts = facts_of(target, mine)
-    axes = _axes(origin, theirs)
-    if mine.layout in PLAIN and axes in PLAIN:
-        found = _plain(mine, theirs, origin)
+    target, reference = entry.target, entry.reference
+    assert target is not None and reference is not None
+    facts = facts_of(target_run, target)
+    axes = _reference_axes(original, reference)
+    if target.layout in PLAIN_LAYOUTS and axes in PLAIN_LAYOUTS:
+        view = _plain_view(target, reference, original)
     else:
-        found = target_view(
-            mine.shape,
-            mine.layout,
+        view = target_view(
+            target.shape,
+            target.layout,
             axes,
-            theirs.shape,
+            reference.shape,
             tuple(facts.get("original_shape", ())),
             int(facts.get("sub_format", 0)),
         )
-    if isinstance(found, Misfit):
+    if isinstance(view, Misfit):
         return replace(
             entry,
             axes=axes,
             reason=ReasonCode.SHAPE,
-            words=f"[{entry.op}] {_sentence(found.reason)}",
+            report_text=f"[{entry.op}] {_as_sentence(view.reason)}",
         )
     note = entry.note
-    if axes != origin.axes:
-        said = f"the golden has the axes {axes}, the rule file says {origin.axes}"
-        note = f"{note}; {said}" if note else said
-    return replace(entry, axes=axes, view=View(found), note=note)
+    if axes != original.axes:
+        axes_note = f"the golden has the axes {axes}, the rule file says {original.axes}"
+        note = f"{note}; {axes_note}" if note else axes_note
+    return replace(entry, axes=axes, view=View(view), note=note)
 
 
-def graph_view(run: Run, mine: Tensor, theirs: Tensor) -> View | str:
-    """The view between tensors of two dumps of TorchAir, or in words why there is none. `run` has
-    the first."""
-    same = (mine.layout, mine.shape) == (theirs.layout, theirs.shape)
-    plain = all(t.layout in PLAIN or set(t.layout) <= _AXIS_LETTERS for t in (mine, theirs))
-    if same or (plain and without_ones(mine.shape) == without_ones(theirs.shape)):
+def graph_view(target_run: Run, target: Tensor, reference: Tensor) -> View | str:
+    """The view between tensors of two dumps of TorchAir, or why there is none."""
+    tensors = (target, reference)
+    is_same = (target.layout, target.shape) == (reference.layout, reference.shape)
+    is_plain = all(t.layout in PLAIN_LAYOUTS or set(t.layout) <= _AXIS_LETTERS for t in tensors)
+    if is_same or (is_plain and drop_unit_axes(target.shape) == drop_unit_axes(reference.shape)):
         return View()
-    if plain and regrouped(mine.shape, theirs.shape):
-        return View(f"reshape({','.join(map(str, theirs.shape))})")
-    if mine.layout not in PLAIN and theirs.layout in PLAIN:
-        facts = facts_of(run, mine)
+    if is_plain and is_regrouped(target.shape, reference.shape):
+        return View(f"reshape({','.join(map(str, reference.shape))})")
+    if target.layout not in PLAIN_LAYOUTS and reference.layout in PLAIN_LAYOUTS:
+        facts = facts_of(target_run, target)
         original = tuple(facts.get("original_shape", ()))
+        sub_format = int(facts.get("sub_format", 0))
         for axes in ("NCHW", "NCDHW", "ND"):
-            if len(axes) in (2, len(theirs.shape)):
-                sub = int(facts.get("sub_format", 0))
-                found = target_view(mine.shape, mine.layout, axes, theirs.shape, original, sub)
-                if not isinstance(found, Misfit):
-                    return View(found)
-    return f"{form_text(mine)} against {form_text(theirs)}"
+            if len(axes) in (2, len(reference.shape)):
+                view = target_view(
+                    target.shape, target.layout, axes, reference.shape, original, sub_format
+                )
+                if not isinstance(view, Misfit):
+                    return View(view)
+    return f"{format_form(target)} against {format_form(reference)}"
 
 
-def _axes(origin: Origin, reference: Tensor) -> str:
-    """Names of the reference's axes; the file may have the other of the two common orders."""
-    flipped = _FLIPPED.get(origin.axes)
-    if flipped and origin.shape and len(origin.shape) == 4 == len(reference.shape):
-        name, order = flipped
-        turned = tuple(origin.shape[a] for a in order)
-        if reference.shape == turned != origin.shape:
-            return name
-    return origin.axes
+def _reference_axes(original: OriginalOutput, reference: Tensor) -> str:
+    """The axes of the reference; its file may have the other of the two common orders."""
+    other_order = _OTHER_ORDER.get(original.axes)
+    if other_order and original.shape and len(original.shape) == 4 == len(reference.shape):
+        axes, order = other_order
+        transposed = tuple(original.shape[a] for a in order)
+        if reference.shape == transposed != original.shape:
+            return axes
+    return original.axes
 
 
-def _plain(mine: Tensor, theirs: Tensor, origin: Origin) -> str | Misfit:
-    if without_ones(mine.shape) == without_ones(theirs.shape):
+def _plain_view(target: Tensor, reference: Tensor, original: OriginalOutput) -> str | Misfit:
+    if drop_unit_axes(target.shape) == drop_unit_axes(reference.shape):
         return ""
-    if regrouped(mine.shape, theirs.shape):
-        return f"reshape({','.join(map(str, theirs.shape))})"
-    inside = len(mine.shape) == len(theirs.shape) and all(
-        a >= b for a, b in zip(mine.shape, theirs.shape, strict=True)
-    )
-    if inside and origin.shape == theirs.shape:
-        # The rule file says that the device's tensor is the original one with padding.
-        steps = [
-            f"slice({axis},0,{b})"
-            for axis, (a, b) in enumerate(zip(mine.shape, theirs.shape, strict=True))
-            if a != b
-        ]
-        return " ".join(steps)
-    return Misfit(_differ(mine.shape, theirs.shape))
+    if is_regrouped(target.shape, reference.shape):
+        return f"reshape({','.join(map(str, reference.shape))})"
+    if is_within(reference.shape, target.shape) and original.shape == reference.shape:
+        # By the rule file, the device tensor is the original one with padding.
+        return str(ViewSteps(target.shape).crop(reference.shape))
+    return Misfit(_shape_mismatch_text(target.shape, reference.shape))
 
 
-def without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The axes that have a length."""
+def drop_unit_axes(shape: Shape) -> Shape:
+    """The shape without its axes of length one."""
     return tuple(n for n in shape if n != 1)
 
 
-def regrouped(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
-    """Whether one shape is the other with neighbouring axes merged: then the order of elements
-    can be the same. (2, 3) and (3, 2) hold as many numbers, but not the same way."""
-    if prod(a) != prod(b):
+def is_regrouped(first: Shape, second: Shape) -> bool:
+    """Whether one shape is the other with neighbouring axes merged, so that the order of elements
+    can be the same. (2, 3) and (3, 2) have as many elements, but not in the same order."""
+    if prod(first) != prod(second):
         return False
-    longer, shorter = sorted((without_ones(a), without_ones(b)), key=len, reverse=True)
-    ends = {prod(longer[:at]) for at in range(len(longer) + 1)}
-    return all(prod(shorter[:at]) in ends for at in range(len(shorter) + 1))
+    shapes = (drop_unit_axes(first), drop_unit_axes(second))
+    longer, shorter = sorted(shapes, key=len, reverse=True)
+    return _boundaries(shorter) <= _boundaries(longer)
 
 
-def _differ(mine: tuple[int, ...], theirs: tuple[int, ...]) -> str:
-    if prod(mine) == prod(theirs):
+def _shape_mismatch_text(target: Shape, reference: Shape) -> str:
+    if prod(target) == prod(reference):
         return (
-            f"The shapes {mine} and {theirs} hold as many numbers, but not the same way:"
+            f"The shapes {target} and {reference} hold as many numbers, but not the same way:"
             " comparing them in order would compare unlike elements."
         )
-    if prod(mine) > prod(theirs):
+    if prod(target) > prod(reference):
         return (
-            f"The left dump data {mine} is larger than the right dump data {theirs}, and nothing"
-            " says which part of it to compare."
+            f"The left dump data {target} is larger than the right dump data {reference}, and"
+            " nothing says which part of it to compare."
         )
     return (
         "Due to the different shapes on the left and right,the left dump data"
-        f"{_four(mine)} can not be compared to the right dump data{_four(theirs)}."
+        f"{_flat_4d(target)} can not be compared to the right dump data{_flat_4d(reference)}."
         " Please check the batch of the dump data or the shape may be changed due to optimization."
     )
 
 
-def _four(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """As the report has it: all elements in a row, and three more axes."""
+def _flat_4d(shape: Shape) -> Shape:
+    """The shape in the form of the report: all elements in one axis, and three axes of one."""
     return (prod(shape), 1, 1, 1)
 
 
-def _sentence(text: str) -> str:
+def _as_sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:].removesuffix('.')}."
 
 
@@ -177,84 +171,87 @@ def target_view(
     original_shape: Sequence[int] = (),
     sub_format: int = 0,
 ) -> str | Misfit:
-    """The view that lays a device's tensor over a golden array, or why there is none.
+    """The view from a tensor of a device to a golden array, or why there is none.
 
-    Padding is cut off at the end of each axis, and only where the layout pads or the device says
-    what the shape was before. A golden array that is smaller for another reason does not fit.
+    Padding is cropped at the end of each axis, and only if the layout pads or the device declares
+    the original shape. A golden array that is smaller for another reason does not fit.
     """
     shape, golden = tuple(shape), tuple(golden_shape)
-    original = known_shape(original_shape)
-    named = golden_axes if golden_axes != ND and len(golden_axes) == len(golden) else ""
+    original = positive_shape(original_shape)
+    axes = golden_axes if golden_axes != ND and len(golden_axes) == len(golden) else ""
     if original and prod(original) != prod(golden):
         return Misfit(
-            f"the device says that its shape is {_text(original)}, the golden array has"
-            f" {_text(golden)}"
+            f"shape mismatch: the device declares the shape {_text(original)}, the golden array"
+            f" has {_text(golden)}"
         )
-    view = _view_by_axes(shape, layout, named, golden, original, sub_format)
+    view = _view_by_axes(shape, layout, axes, golden, original, sub_format)
     if view is not None:
         return view
-    if not _readable(shape, layout):
-        return Misfit(f"the layout {layout or ND} of shape {_text(shape)} cannot be undone")
-    view = _view_by_regrouping(shape, layout, named, golden, original, sub_format)
+    if not _is_readable(shape, layout):
+        return Misfit(f"the layout {layout or ND} of shape {_text(shape)} is not supported")
+    view = _view_by_regrouping(shape, layout, axes, golden, original, sub_format)
     if view is not None:
         return view
     if layout in FOLDED_LAYOUTS and sub_format > 1:
         return Misfit(
-            f"of {sub_format} groups in the layout {layout} several share a block, or the shape"
-            f" {_text(golden)} is not theirs"
+            f"several of the {sub_format} groups in the layout {layout} share a block, or their"
+            f" shape is not {_text(golden)}"
         )
-    said = f" ({golden_axes})" if golden_axes else ""
+    axes_text = f" ({golden_axes})" if golden_axes else ""
     return Misfit(
-        f"shape {_text(shape)} in the layout {layout or ND} cannot be laid over"
-        f" {_text(golden)}{said} by cutting off padding"
+        f"shape mismatch: {_text(shape)} in the layout {layout or ND} does not become"
+        f" {_text(golden)}{axes_text} by cropping the padding"
     )
 
 
 def _view_by_axes(
-    shape: Shape, layout: str, named: str, golden: Shape, original: Shape, sub_format: int
+    shape: Shape, layout: str, axes: str, golden: Shape, original: Shape, sub_format: int
 ) -> str | None:
-    """The view that keeps the axes apart and puts them in the order of the golden array."""
-    for order in _golden_orders(named):
-        view = _over(shape, layout, order, golden, original, sub_format)
+    """The view that reorders the axes to those of the golden array, and crops them."""
+    for order in _golden_orders(axes):
+        view = _view_in_order(shape, layout, order, golden, original, sub_format)
         if view is not None:
             return view
-    if not named and original == golden:
-        # The device has the very shape of the golden array for it, so one order of axes is right.
+    if not axes and original == golden:
+        # The device declares the shape of the golden array, so one of the orders is right.
         orders = AXIS_ORDERS.get(len(golden), ())
-        views = {_over(shape, layout, o, golden, original, sub_format) for o in orders} - {None}
+        candidates = (
+            _view_in_order(shape, layout, order, golden, original, sub_format) for order in orders
+        )
+        views = set(candidates) - {None}
         if len(views) == 1:
             return views.pop()
     return None
 
 
 def _view_by_regrouping(
-    shape: Shape, layout: str, named: str, golden: Shape, original: Shape, sub_format: int
+    shape: Shape, layout: str, axes: str, golden: Shape, original: Shape, sub_format: int
 ) -> str | None:
-    """The view that reshapes what the device says its shape was into the golden array's."""
+    """The view that reshapes the original shape of the device to that of the golden array."""
     if not original:
         return None
     logical = to_logical(shape, layout, original, sub_format)
-    if logical is None or (named and logical.axes != ND):
+    if logical is None or (axes and logical.axes != ND):
         return None
-    if not _regroups(logical.shape, golden):
+    if not _is_regrouped_strictly(logical.shape, golden):
         return None
     return str(ViewSteps(logical.shape, logical.view).reshape(*golden))
 
 
-def _golden_orders(named: str) -> tuple[str, ...]:
-    """The orders a golden array may have: what is said of it first, then its channels moved."""
-    if not named:
+def _golden_orders(axes: str) -> tuple[str, ...]:
+    """The possible axis orders of a golden array: the declared one, then with moved channels."""
+    if not axes:
         return (ND,)
-    flipped = {"NCHW": "NHWC", "NHWC": "NCHW", "NCDHW": "NDHWC", "NDHWC": "NCDHW"}.get(named)
-    return (named, flipped) if flipped is not None else (named,)
+    moved = {"NCHW": "NHWC", "NHWC": "NCHW", "NCDHW": "NDHWC", "NDHWC": "NCDHW"}.get(axes)
+    return (axes, moved) if moved is not None else (axes,)
 
 
-def _over(
+def _view_in_order(
     shape: Shape, layout: str, order: str, golden: Shape, original: Shape, sub_format: int
 ) -> str | None:
-    """The view onto a golden array whose axes are in this order; the only one, or None."""
-    found = set()
-    # Without names, sizes that a layout hides are tried in every order that people have.
+    """The view to a golden array whose axes are in this order; None if there is not exactly one."""
+    views = set()
+    # Without axis names, the sizes that a layout hides are tried in every usual order.
     guesses = (order,) if order != ND else (ND, *AXIS_ORDERS.get(len(golden), ()))
     for guess in guesses:
         sizes = dict(zip(guess, golden, strict=True)) if guess != ND else {}
@@ -263,34 +260,36 @@ def _over(
             continue
         steps = ViewSteps(logical.shape, logical.view)
         blocks = logical.blocks
-        both = ND not in (guess, logical.axes)
-        if both:
+        has_names = ND not in (guess, logical.axes)
+        if has_names:
             if sorted(guess) != sorted(logical.axes):
                 continue
-            axes = [logical.axes.index(a) for a in guess]
-            steps.transpose(*axes)
-            blocks = tuple(blocks[a] for a in axes)
-        crop = crop_sizes(steps.shape, blocks, golden, strict=both)
+            permutation = [logical.axes.index(axis) for axis in guess]
+            steps.transpose(*permutation)
+            blocks = tuple(blocks[axis] for axis in permutation)
+        crop = crop_sizes(steps.shape, blocks, golden, strict=has_names)
         if crop is None and blocks == (1,) * len(blocks) and original == golden:
             crop = golden if is_within(golden, steps.shape) else None
         if crop is not None:
-            found.add(str(steps.crop(crop).reshape(*golden)))
-    return found.pop() if len(found) == 1 else None
+            views.add(str(steps.crop(crop).reshape(*golden)))
+    return views.pop() if len(views) == 1 else None
 
 
-def _regroups(one: Shape, other: Shape) -> bool:
-    """Whether one shape is the other with neighbouring axes merged; 2x3 and 3x2 are not so."""
-    first, second = _boundaries(one), _boundaries(other)
-    return prod(one) == prod(other) > 0 and (first <= second or second <= first)
+def _is_regrouped_strictly(first: Shape, second: Shape) -> bool:
+    """Like `is_regrouped`, but not for empty shapes."""
+    boundaries = (_boundaries(first), _boundaries(second))
+    is_merged = boundaries[0] <= boundaries[1] or boundaries[1] <= boundaries[0]
+    return prod(first) == prod(second) > 0 and is_merged
 
 
 def _boundaries(shape: Shape) -> set[int]:
+    """The products of the first axes: where a merged axis may end."""
     return {prod(shape[:k]) for k in range(len(shape) + 1)}
 
 
-def _readable(shape: Shape, layout: str) -> bool:
-    folded = layout in FOLDED_LAYOUTS and len(shape) == 4
-    return folded or unfold_layout(shape, layout, {}, 0) is not None
+def _is_readable(shape: Shape, layout: str) -> bool:
+    is_folded = layout in FOLDED_LAYOUTS and len(shape) == 4
+    return is_folded or unfold_layout(shape, layout, {}, 0) is not None
 
 
 def _text(shape: Shape) -> str:

@@ -1,7 +1,7 @@
-"""What is to be compared with what, as the rule files or the names of two dumps say it.
+"""The plan of a comparison: which tensors to compare, and why others cannot be.
 
-A plan has an entry for every line of the report, also for what cannot be compared, in the order
-of the report. Its sync points are the entries that have both tensors.
+A plan has an entry for every line of the report, also for tensors that cannot be compared, in the
+order of the report. The entries with both tensors become sync points.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ from syncpoint.run.model import WHOLE, OpKey, Part, Role, Tensor, TensorKey
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
-    """One line of the report: a tensor of the device and what it should equal."""
+class PlanEntry:
+    """One line of the report: a tensor of the device and the tensor that it should equal."""
 
     index: int
-    """Number of the group of ops it belongs to, in the order of the network."""
+    """Number of its group of ops, in the order of the network."""
     type: str
     target_names: tuple[str, ...]
     """Device ops of the group."""
     reference_names: tuple[str, ...]
-    """Ops of the original model that the group stands for; none where the compiler added it."""
+    """Ops of the original model that the group stands for; none if the compiler added it."""
     sequence: int | None = None
     """Number of the op in the rule file."""
     op: str = ""
-    """The one device op whose tensor this is."""
+    """The device op whose tensor this is."""
     target: Tensor | None = None
     reference: Tensor | None = None
     axes: str = ""
-    """Names of the axes that the reference has by the rule file: NCHW, NHWC, ND."""
+    """Axes of the reference by the rule file: NCHW, NHWC, ND."""
     view: View = field(default_factory=View)
     reason: ReasonCode | None = None
     """Why there is nothing to compare."""
-    words: str = ""
-    """The same in the words of the report."""
+    report_text: str = ""
+    """The reason as the report of the other tool says it."""
     note: str = ""
-    """What a reader must know of a pair that is compared all the same."""
+    """A remark on a pair that is compared."""
     ends_only: bool = False
-    """Whether the least and the greatest value are all that is known of one of the two."""
+    """Whether only the least and the greatest value of one of the two are known."""
     counted: bool = True
-    """Whether an uncompared tensor of the device holds a result of its own."""
+    """Whether a tensor that is not compared counts for the coverage."""
     unreadable: tuple[Role, int] | None = None
-    """Role and number of the tensor that cannot be read, in a file whose others can."""
-    golden: str = ""
+    """Role and index of a tensor that cannot be read in a file whose other tensors can."""
+    golden_op: str = ""
     """The op of the original model whose file is missing or damaged."""
 
     part: Part = WHOLE
@@ -56,12 +56,12 @@ class Entry:
 
     @property
     def key(self) -> OpKey:
-        """The device op, also where none of its tensors is known."""
+        """The device op; it exists also if the dump has none of its tensors."""
         return OpKey(self.op)
 
     @property
     def label(self) -> str:
-        """`op:output:0`, as the report has it."""
+        """`op:output:0`, as in the report."""
         if self.target is None:
             return ""
         key = self.target.key
@@ -69,18 +69,18 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """All entries, and which device ops stayed out of it."""
+class ComparisonPlan:
+    """All entries, and the tensors of the device that are not compared."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[PlanEntry, ...]
     evidence: str
-    """In words: what speaks for the pairs."""
+    """Why the pairs belong together."""
     excluded: tuple[tuple[TensorKey, str], ...] = ()
-    """Tensors of the device that are left out on purpose, with the reason in words."""
+    """Tensors of the device that are excluded on purpose, with the reason."""
     notes: tuple[str, ...] = ()
 
     def pairs(self) -> Iterator[SyncPoint]:
-        """The entries that have both tensors, as sync points."""
+        """The entries with both tensors, as sync points."""
         for entry in self.entries:
             if entry.target is not None and entry.reference is not None:
                 yield SyncPoint(
@@ -91,49 +91,52 @@ class Plan:
                     view=entry.view,
                     note=entry.note,
                     ends_only=entry.ends_only,
-                    unmeasured=_unmeasured(entry.reason, entry.target, entry.reference),
+                    unmeasured=_unmeasured_reason(entry.reason, entry.target, entry.reference),
                 )
 
 
-def _unmeasured(code: ReasonCode | None, target: Tensor, reference: Tensor) -> Reason:
-    """In few words; the report has more."""
+def _unmeasured_reason(code: ReasonCode | None, target: Tensor, reference: Tensor) -> Reason:
+    """The reason in short form; the report says more."""
     if code is None:
         return NO_REASON
-    return Reason(code, f"{form_text(target)} against {form_text(reference)}")
+    return Reason(code, f"{format_form(target)} against {format_form(reference)}")
 
 
-def form_text(tensor: Tensor) -> str:
-    """The shape of a tensor and its layout, where it has one."""
+def format_form(tensor: Tensor) -> str:
+    """The shape of a tensor, and its layout if it has one."""
     return f"{format_shape(tensor.shape)} {tensor.layout}".strip()
 
 
 class PlanMatcher:
-    """Pairs by a plan, and by nothing else."""
+    """Pairs tensors by a plan alone."""
 
     name = "plan"
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: ComparisonPlan) -> None:
         self._plan = plan
 
     def match(self, matching: Matching) -> Iterable[SyncPoint]:
-        """All pairs of the plan. One tensor of the original model is what several tensors of the
-        device should equal: an output, its casts, and the inputs of those who read it."""
+        """Add all pairs of the plan.
+
+        Several tensors of the device may equal one tensor of the original model: an output, its
+        casts, and the inputs of the ops that read it.
+        """
         for pair in self._plan.pairs():
             matching.add(pair, shared=True)
         for entry in self._plan.entries:
             if entry.target is None or entry.reference is not None or entry.reason is None:
                 continue
-            matching.refuse("target", entry.target.key, Reason(entry.reason, entry.words))
+            matching.refuse("target", entry.target.key, Reason(entry.reason, entry.report_text))
             if not entry.counted:
                 matching.uncounted.add(("target", entry.target.key))
         for key, why in self._plan.excluded:
             matching.refuse("target", key, Reason(ReasonCode.EXCLUDED, why))
         matching.by_plan = True
-        matching.hidden.update(self._stood_for(matching))
+        matching.hidden.update(self._hidden_in_groups(matching))
         return ()
 
-    def _stood_for(self, matching: Matching) -> Iterator[tuple[str, TensorKey]]:
-        """Tensors of the original model that are inside a group of ops whose result is paired."""
+    def _hidden_in_groups(self, matching: Matching) -> Iterator[tuple[str, TensorKey]]:
+        """Tensors of the original model inside a group of ops whose result is paired."""
         names = {
             (name, entry.reference.key.part)
             for entry in self._plan.entries
@@ -142,6 +145,6 @@ class PlanMatcher:
         }
         for op, tensors in matching.reference.outputs.items():
             for tensor in tensors:
-                inside = (op.op, tensor.key.part) in names
-                if inside and matching.free_reference(tensor.key):
+                is_inside = (op.op, tensor.key.part) in names
+                if is_inside and matching.free_reference(tensor.key):
                     yield "reference", tensor.key

@@ -1,4 +1,4 @@
-"""Columns of other tools, found while the values of a batch are at hand for our own numbers."""
+"""Columns of other tools, computed while the values of a batch are in memory."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ from syncpoint.run.events import Event
 from syncpoint.run.model import TensorKey
 from syncpoint.run.reader import Run
 
-Found = TypeVar("Found")
-Find = Callable[[Row, NDArray[Any], NDArray[Any]], Found]
-"""What one pair comes to: its row, the target's values and the reference's."""
+PairColumns = TypeVar("PairColumns")
+ComputeColumns = Callable[[Row, NDArray[Any], NDArray[Any]], PairColumns]
+"""Computes the columns of a pair from its row, the target's values and the reference's."""
 
-_TOGETHER = 16
-"""Pairs that a thread takes at a time where there are many: of small tensors the handing over costs
-more than the work."""
+_MAX_PAIRS_PER_TASK = 16
+"""Pairs per task of a thread: for small tensors the handover takes longer than the work."""
 
 
-class BatchColumns(Generic[Found]):
-    """An event sink: what a function finds of every pair that is measured, by target tensor."""
+class BatchColumns(Generic[PairColumns]):
+    """An event sink that computes the columns of every measured pair, by target tensor."""
 
-    def __init__(self, target: Run, reference: Run, find: Find[Found], threads: int) -> None:
+    def __init__(
+        self, target: Run, reference: Run, compute: ComputeColumns[PairColumns], threads: int
+    ) -> None:
         self._runs = (target, reference)
-        self._find = find
+        self._compute = compute
         self._threads = threads
-        self.found: dict[TensorKey, Found] = {}
+        self.columns_by_tensor: dict[TensorKey, PairColumns] = {}
 
     def send(self, event: Event) -> None:
         """Compute the columns of a batch while its values are in memory."""
@@ -40,25 +41,26 @@ class BatchColumns(Generic[Found]):
             self._add(event.pairs)
 
     def _add(self, pairs: Sequence[tuple[Row, Pair]]) -> None:
-        """The columns of a batch, several pairs at a time."""
-        together = max(1, min(_TOGETHER, len(pairs) // (4 * (os.cpu_count() or 1))))
-        pieces = [pairs[at : at + together] for at in range(0, len(pairs), together)]
+        """Compute the columns of a batch, several pairs per task."""
+        length = max(1, min(_MAX_PAIRS_PER_TASK, len(pairs) // (4 * (os.cpu_count() or 1))))
+        tasks = [pairs[start : start + length] for start in range(0, len(pairs), length)]
         with ThreadPoolExecutor(self._threads or None) as pool:
-            for found in pool.map(self._several, pieces):
-                self.found.update(found)
+            for columns in pool.map(self._compute_pairs, tasks):
+                self.columns_by_tensor.update(columns)
 
-    def _several(self, pairs: Sequence[tuple[Row, Pair]]) -> list[tuple[TensorKey, Found]]:
-        return [self._one(pair) for pair in pairs]
+    def _compute_pairs(
+        self, pairs: Sequence[tuple[Row, Pair]]
+    ) -> list[tuple[TensorKey, PairColumns]]:
+        return [(row.target.key, self._compute_pair(row, pair)) for row, pair in pairs]
 
-    def _one(self, pair: tuple[Row, Pair]) -> tuple[TensorKey, Found]:
-        row, both = pair
-        mine = _array(self._runs[0], row.target.key, both.target)
-        theirs = _array(self._runs[1], row.reference.key, both.reference)
-        return row.target.key, self._find(row, mine, theirs)
+    def _compute_pair(self, row: Row, pair: Pair) -> PairColumns:
+        target = _array(self._runs[0], row.target.key, pair.target)
+        reference = _array(self._runs[1], row.reference.key, pair.reference)
+        return self._compute(row, target, reference)
 
 
 def _array(run: Run, key: TensorKey, operand: Operand) -> NDArray[Any]:
-    """The values of one side; a large tensor that was measured in its file is mapped."""
+    """The values of one side; a large tensor that was measured in its file is memory-mapped."""
     if not isinstance(operand.data, FileRegion):
         return operand.array
     tensor = run.tensor(key)

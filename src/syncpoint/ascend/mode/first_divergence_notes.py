@@ -1,4 +1,4 @@
-"""Notes at the ops where the two runs part first."""
+"""Notes at the ops where the two runs diverge first."""
 
 from __future__ import annotations
 
@@ -6,36 +6,36 @@ from dataclasses import replace
 
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import Row
-from syncpoint.run.model import OpKey, Role
+from syncpoint.run.model import Role
 
 FIRST = "where the two part first"
-
-
-GIVEN = "what it was given is off already: the error came in before it, where nothing is compared"
+WRONG_INPUT = (
+    "what it was given is off already: the error came in before it, where nothing is compared"
+)
 
 
 def note_first_divergence(result: Result) -> Result:
-    """Note the ops where the two runs part first, and whether their inputs are off already."""
+    """Note the ops where the two runs diverge first, and whether their inputs are wrong already."""
     first = {row.target.key for row in result.first_divergence}
-    given = {
+    wrong_inputs = {
         row.target.key.op
         for row in result.rows
         if row.target.key.role is Role.INPUT and row.verdict.severity
     }
 
-    def noted(row: Row) -> Row:
+    def add_notes(row: Row) -> Row:
         if row.target.key not in first:
             return row
-        said = (FIRST, GIVEN) if row.target.key.op in given else (FIRST,)
-        return replace(row, notes=(*row.notes, *said))
+        notes = (FIRST, WRONG_INPUT) if row.target.key.op in wrong_inputs else (FIRST,)
+        return replace(row, notes=(*row.notes, *notes))
 
-    said = [f"{row.target.label}: {GIVEN}" for row in result.first_divergence if _op(row) in given]
+    warnings = [
+        f"{row.target.label}: {WRONG_INPUT}"
+        for row in result.first_divergence
+        if row.target.key.op in wrong_inputs
+    ]
     return replace(
         result,
-        rows=[noted(row) for row in result.rows],
-        warnings=tuple(dict.fromkeys([*result.warnings, *said])),
+        rows=[add_notes(row) for row in result.rows],
+        warnings=tuple(dict.fromkeys([*result.warnings, *warnings])),
     )
-
-
-def _op(row: Row) -> OpKey:
-    return row.target.key.op

@@ -1,11 +1,11 @@
-"""What a comparison of two runs cannot know of itself: files that are not there or not whole."""
+"""Add missing and damaged files to the result: a comparison of two runs does not know them."""
 
 from __future__ import annotations
 
 from collections.abc import Container
 from dataclasses import replace
 
-from syncpoint.ascend.matching.plan import Entry, Plan
+from syncpoint.ascend.matching.plan import ComparisonPlan, PlanEntry
 from syncpoint.ascend.mode.first_divergence_notes import note_first_divergence
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import End, Row
@@ -14,53 +14,52 @@ from syncpoint.metrics.verdict import Reason, ReasonCode
 from syncpoint.run.model import OpKey, Role, TensorKey
 
 
-def completed(result: Result, plan: Plan, counts_absent: bool = False) -> Result:
-    """The result with damaged files as rows and a note at the ops where the two part;
-    `counts_absent`: ops that the plan knows and the dump does not have lower the coverage."""
-    damaged = [e for e in plan.entries if e.reason is ReasonCode.UNREADABLE]
-    # A tensor whose partner is damaged is there, and was left without one for that reason.
-    taken = {_place(e) for e in damaged if e.target is not None}
+def complete_result(result: Result, plan: ComparisonPlan, counts_missing: bool = False) -> Result:
+    """Add damaged files as rows, and notes at the first divergence. With `counts_missing`, ops of
+    the plan that the dump does not have lower the coverage."""
+    damaged = [entry for entry in plan.entries if entry.reason is ReasonCode.UNREADABLE]
+    # The counterpart of a damaged tensor is unmatched for this reason; its row says so.
+    in_rows = {_tensor_name(entry) for entry in damaged if entry.target is not None}
     unmatched = [
-        u
-        for u in result.unmatched
-        if (u.side, u.why.code) != ("target", ReasonCode.UNREADABLE)
-        or (u.op, u.role, u.index) not in taken
+        tensor
+        for tensor in result.unmatched
+        if (tensor.side, tensor.why.code) != ("target", ReasonCode.UNREADABLE)
+        or (tensor.op, tensor.role, tensor.index) not in in_rows
     ]
-    if counts_absent:
+    if counts_missing:
         unmatched += [
-            _lonely(e)
-            for e in plan.entries
-            if e.reason is ReasonCode.NO_TARGET_VALUE and e.target is None
+            _unmatched_tensor(entry)
+            for entry in plan.entries
+            if entry.reason is ReasonCode.NO_TARGET_VALUE and entry.target is None
         ]
     rows = list(result.rows)
-    known = {e.target.key for e in plan.entries if e.target is not None}
+    used_keys = {entry.target.key for entry in plan.entries if entry.target is not None}
     for entry in damaged:
-        rows.append(_row(entry, _key(entry, known), plan.evidence))
-        known.add(rows[-1].target.key)
+        rows.append(_damaged_row(entry, _damaged_key(entry, used_keys), plan.evidence))
+        used_keys.add(rows[-1].target.key)
     return note_first_divergence(replace(result, rows=rows, unmatched=unmatched))
 
 
-def _key(entry: Entry, known: Container[TensorKey]) -> TensorKey:
-    """The tensor that is damaged. A file may be whole but for one of its tensors, which then has
-    no key of its own."""
+def _damaged_key(entry: PlanEntry, used_keys: Container[TensorKey]) -> TensorKey:
+    """A key for the damaged tensor. If only one tensor of a file is damaged, it has no key yet."""
     if entry.target is not None:
         return entry.target.key
     key = TensorKey(entry.key, part=entry.part)
-    if key in known and entry.unreadable is not None:
+    if key in used_keys and entry.unreadable is not None:
         role, index = entry.unreadable
         key = replace(key, role=role, index=index)
-    while key in known:
+    while key in used_keys:
         key = replace(key, index=key.index + 1)
     return key
 
 
-def _place(entry: Entry) -> tuple[str, str, int]:
+def _tensor_name(entry: PlanEntry) -> tuple[str, str, int]:
     assert entry.target is not None
     key = entry.target.key
     return str(key.op), str(key.role), key.index
 
 
-def _lonely(entry: Entry) -> UnmatchedTensor:
+def _unmatched_tensor(entry: PlanEntry) -> UnmatchedTensor:
     return UnmatchedTensor(
         side="target",
         op=entry.op,
@@ -73,11 +72,11 @@ def _lonely(entry: Entry) -> UnmatchedTensor:
     )
 
 
-def _row(entry: Entry, key: TensorKey, evidence: str) -> Row:
-    """A row for what is known to be there and cannot be read."""
+def _damaged_row(entry: PlanEntry, key: TensorKey, evidence: str) -> Row:
+    """A row for a tensor that exists and cannot be read."""
     target = entry.target
-    name = entry.golden or ",".join(entry.reference_names) or entry.op
-    why = Reason(ReasonCode.UNREADABLE, entry.words)
+    name = entry.golden_op or ",".join(entry.reference_names) or entry.op
+    why = Reason(ReasonCode.UNREADABLE, entry.report_text)
     return Row(
         target=End(
             key=key,

@@ -8,10 +8,10 @@ _MAX_LISTED = 5
 """Names in a warning before it says how many more."""
 
 
-def warn_of_ops(what: str, names: Iterable[str]) -> Iterator[str]:
-    """A warning that says this of all named ops and names the first; none without a name."""
+def warn_of_ops(statement: str, names: Iterable[str]) -> Iterator[str]:
+    """One warning on the named ops, with the first names; none if there are no names."""
     unique = list(dict.fromkeys(name for name in names if name))
     if unique:
-        rest = len(unique) - _MAX_LISTED
-        more = f" and {rest} more" if rest > 0 else ""
-        yield f"{len(unique)} ops {what}: {', '.join(unique[:_MAX_LISTED])}{more}"
+        remaining = len(unique) - _MAX_LISTED
+        more = f" and {remaining} more" if remaining > 0 else ""
+        yield f"{len(unique)} ops {statement}: {', '.join(unique[:_MAX_LISTED])}{more}"

@@ -1,4 +1,4 @@
-"""What one comparison of a mode leaves behind."""
+"""The result and the files of one comparison of a mode."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from syncpoint.comparison.result import Result
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one comparison of the mode left behind."""
+    """The result of one comparison, and the files that it wrote."""
 
     result: Result
     report: Path
@@ -19,5 +19,5 @@ class Outcome:
     """The advisor's summary and the files of a single op."""
 
     def exit_code(self, fail_on: str = "large", min_coverage: float | None = None) -> int:
-        """As for every comparison."""
+        """The exit code of the comparison."""
         return self.result.exit_code(fail_on, min_coverage)

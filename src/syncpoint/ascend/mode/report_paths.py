@@ -1,4 +1,4 @@
-"""What the reports of both modes share: names for their files, and warnings that list ops."""
+"""Paths of the report files of both modes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from syncpoint.files.write_errors import write_errors
 def unused_paths(
     folder: Path, stem: str, now: datetime, suffixes: tuple[str, ...]
 ) -> tuple[Path, ...]:
-    """Paths of one stem and one second, one for each suffix, that nothing has yet; the folder is
-    made where it is missing."""
+    """New paths with one stem and one time in seconds, one path for each suffix. Creates the
+    folder."""
     with write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     while True:

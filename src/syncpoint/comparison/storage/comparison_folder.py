@@ -1,8 +1,8 @@
 """A comparison on disk: `NAME.cmp/` with `comparison.json` and `syncpoints.parquet`.
 
-The table is what ordinary tools read; together with the JSON it gives back the whole result, so
-that it can be judged and shown again without its runs. Both are verified by their checksums before
-they are parsed; comparisons of schema 1, which have none, open as unverified.
+Ordinary tools can read the table. Table and JSON together contain the whole result, so that it can
+be judged and shown again without its runs. Both are verified by their checksums before they are
+parsed. Comparisons of schema 1, which have no checksums, open as unverified.
 """
 
 from __future__ import annotations
@@ -42,25 +42,27 @@ from syncpoint.run.storage.table_writer import write_parquet
 
 
 def save(result: Result, path: Path, overwrite: bool = False) -> Path:
-    """Write a comparison; without its JSON, which comes last, the folder is none.
+    """Write a comparison; the JSON comes last, and without it the folder is no comparison.
 
-    Table and JSON of two comparisons never stand together: one process at a time writes, both
-    files are on the disk before either gets its name, and an older JSON goes before the table.
+    Table and JSON of different comparisons are never mixed. One process at a time writes, both
+    files are on disk before either gets its name, and an older JSON is removed before the table.
     """
-    fresh = _check_destination(path, overwrite)
+    is_new = _check_destination(path, overwrite)
     try:
         with write_errors(path):
             path.mkdir(parents=True, exist_ok=True)
             with sole_writer(path):
-                _check_destination(path, overwrite)  # another process may have finished meanwhile
-                with Partial(path / TABLE_NAME) as table, Partial(path / JSON_NAME) as about:
+                _check_destination(
+                    path, overwrite
+                )  # another process may have written one meanwhile
+                with Partial(path / TABLE_NAME) as table, Partial(path / JSON_NAME) as document:
                     record = write_parquet(result.table, table.path)
                     files = files_to_json({TABLE_NAME: record})
                     body = {**result_to_json(result, path), "files": files}
-                    about.path.write_bytes(seal_json(json.dumps(make_encodable(body), indent=1)))
-                    about.publish_after(table)
+                    document.path.write_bytes(seal_json(json.dumps(make_encodable(body), indent=1)))
+                    document.publish_after(table)
     except BaseException:
-        if fresh:
+        if is_new:
             with suppress(OSError):
                 path.rmdir()
         raise
@@ -68,39 +70,46 @@ def save(result: Result, path: Path, overwrite: bool = False) -> Path:
 
 
 def _check_destination(path: Path, overwrite: bool) -> bool:
-    """Whether nothing is at `path`; an InputError unless a comparison may be written there."""
+    """Whether `path` is free; raises InputError if no comparison may be written there."""
     if not path.exists():
         return True
     if not path.is_dir():
-        raise InputError(f"a folder or nothing at {path}", "a file", "choose another -o")
+        raise InputError(
+            f"cannot write the comparison: {path} is a file, not a folder", cure="choose another -o"
+        )
     if is_comparison(path) and not overwrite:
         raise InputError(
-            f"no comparison at {path} yet", "one is there", "choose another -o or remove it"
+            f"{path} already contains a comparison", cure="choose another -o or remove it"
         )
     if not is_comparison(path) and not all(is_comparison_file(entry) for entry in path.iterdir()):
         raise InputError(
-            f"a comparison or nothing at {path}", "something else", "choose another -o"
+            f"the folder {path} contains files that do not belong to a comparison",
+            cure="choose another -o",
         )
     return False
 
 
 def save_diagnosis(result: Result, path: Path) -> bool:
-    """Write what was found into a comparison that is saved already; nothing else is touched.
-    What was found with more models at hand, or by a diagnosis that did not fail as this one did,
-    stays as it is, and the answer is False."""
+    """Write the diagnosis into a saved comparison; nothing else changes.
+
+    An existing diagnosis that used more models, or that did not fail while this one did, stays, and
+    the return value is False.
+    """
     with write_errors(path), sole_writer(path):
         document = read_comparison_json(path)
-        about = document.body
-        known = diagnosis_from_json(about)
-        made = result.diagnosis
-        if made is None or (known is not None and not set(known.models) <= set(made.models)):
+        body = document.body
+        saved_diagnosis = diagnosis_from_json(body)
+        diagnosis = result.diagnosis
+        if diagnosis is None or (
+            saved_diagnosis is not None and not set(saved_diagnosis.models) <= set(diagnosis.models)
+        ):
             return False
-        if known is not None and made.has_failed and not known.has_failed:
+        if saved_diagnosis is not None and diagnosis.has_failed and not saved_diagnosis.has_failed:
             return False
-        about["diagnosis"] = made.as_dict()
-        about["findings"] = [finding.as_dict() for finding in made.findings]
-        text = json.dumps(about, indent=1)
-        # What could not be verified gets no checksum now: it would vouch for damage.
+        body["diagnosis"] = diagnosis.as_dict()
+        body["findings"] = [finding.as_dict() for finding in diagnosis.findings]
+        text = json.dumps(body, indent=1)
+        # An unverified file gets no checksum now, since it may be damaged.
         write_atomically(
             path / JSON_NAME, seal_json(text) if document.is_verified else text.encode()
         )
@@ -108,7 +117,7 @@ def save_diagnosis(result: Result, path: Path) -> bool:
 
 
 def is_comparison_file(entry: Path) -> bool:
-    """Whether an entry of a folder belongs to a comparison, finished or not."""
+    """Whether a file of a folder belongs to a comparison, finished or not."""
     names = (JSON_NAME, TABLE_NAME, PROGRESS_LOG, LOCK)
     name = final_name_of(entry.name) or entry.name.removesuffix(".tmp")
     return entry.suffix == ".run" or name in names
@@ -120,12 +129,12 @@ def is_comparison(path: Path) -> bool:
 
 
 def load(path: Path) -> Result:
-    """Read a comparison back."""
+    """Read a comparison."""
     document = read_comparison_json(path)
     try:
         table = open_table(path, document)
     except FormatError:
-        # Another process may have replaced both files between the two looks.
+        # Another process may have replaced both files between the two reads.
         stale, document = document, read_comparison_json(path)
         if document == stale:
             raise

@@ -1,8 +1,7 @@
-"""The structure that `comparison.json` must have, checked once when it is read.
+"""`comparison.json`: writing it, reading it, and checking its structure.
 
-A document with a checksum has it anyway. One without may be damaged in a way that is still JSON,
-such as a key with another letter: that must be one error here, not a crash of whoever asks for the
-key.
+A document without a checksum may be damaged and still be JSON, for example with a changed key. The
+check of the structure turns that into one error message instead of a crash later.
 """
 
 from __future__ import annotations
@@ -118,19 +117,21 @@ _LISTS: Mapping[str, Rule] = {
 
 
 def find_broken_key(body: Mapping[str, Any], is_whole: bool) -> str:
-    """The first key that is missing or holds something else than it should; "" if there is none.
-    Unless the body is whole, its long lists, which come last, may be missing."""
+    """The first key that is missing or has a wrong value; "" if there is none.
+
+    Unless the body is whole, its long lists, which come last, may be missing.
+    """
     rules = {**_FACTS, **_LISTS} if is_whole else _FACTS
     return next((key for key, rule in rules.items() if key not in body or not rule(body[key])), "")
 
 
 SCHEMA = 3
-"""Schema 1 had no checksums, schema 2 no parts of a reason, schema 3 no `nearer_to_float64`; all of
-them are still read."""
+"""Schema 1 had no checksums, schema 2 no parts of a reason, and early files of schema 3 no
+`nearer_to_float64`. All are still read."""
 
 
 def result_to_json(result: Result, home: Path) -> dict[str, Any]:
-    """What `comparison.json` says of a result; the runs are named relative to `home`."""
+    """The body of `comparison.json`; paths of runs are relative to `home`."""
     choice: Any = result.choice
     if isinstance(choice, Limits):
         choice = {f.name: getattr(choice, f.name) for f in fields(Limits)}
@@ -170,14 +171,17 @@ def _unmatched_to_json(lonely: UnmatchedTensor) -> dict[str, Any]:
 
 
 def unmatched_from_json(body: Mapping[str, Any]) -> UnmatchedTensor:
-    """A tensor without a partner as `comparison.json` has it."""
+    """An unmatched tensor from `comparison.json`."""
     why = Reason(ReasonCode(body["reason"]), body["detail"], body["cure"])
     names = (f.name for f in fields(UnmatchedTensor) if f.name != "why")
     return UnmatchedTensor(why=why, **{name: body[name] for name in names if name in body})
 
 
 def map_run_path(about: Mapping[str, Any], move: Callable[[str], str]) -> dict[str, Any]:
-    """Runs are named relative to the comparison, so that both can be moved together."""
+    """The facts of a run with another path, relative or absolute.
+
+    Saved paths are relative, so that a comparison and its runs can be moved together.
+    """
     return {**about, "path": move(about["path"]) if about["path"] else ""}
 
 
@@ -186,50 +190,55 @@ def _op_key_to_list(key: OpKey) -> list[Any]:
 
 
 def read_comparison_json(path: Path, before: bytes = b"") -> Document:
-    """The verified `comparison.json` of a comparison; with `before` only its first keys."""
+    """The verified `comparison.json`; with `before` only the keys before it."""
     if not (path / JSON_NAME).is_file():
         if (path / PROGRESS_LOG).is_file():
             raise InputError(
-                f"a finished comparison at {path}",
-                "one that was interrupted",
-                "go on with it by: syncpoint compare ... --resume",
+                f"the comparison at {path} was interrupted and is not finished",
+                cure="continue it with: syncpoint compare ... --resume",
             )
-        raise InputError(f"a comparison (a folder with {JSON_NAME})", str(path))
+        raise InputError(
+            f"{path} is not a comparison (a folder with {JSON_NAME})", cure="check the path"
+        )
     try:
         document = read_document(path / JSON_NAME, SCHEMA, RESTORE, before=before)
     except OSError as error:
-        raise InputError(f"a readable comparison at {path}", describe_error(error)) from error
+        raise InputError(
+            f"cannot read the comparison at {path}: {describe_error(error)}", cure="check the file"
+        ) from error
     broken = find_broken_key(document.body, is_whole=not before)
     if broken:
         raise DamagedFileError(
-            path / JSON_NAME, f"its {broken} is missing or not as it should be", RESTORE
+            path / JSON_NAME, f"its key {broken!r} is missing or has a wrong value", RESTORE
         )
     upgrade_document(document)
     return document
 
 
 def unverified_reason(document: Document) -> str:
-    """Why a comparison could not be verified, it or the one it was made from; "" if it was."""
+    """Why a comparison, or the one it was derived from, is unverified; "" if it is verified."""
     return str(document.body.get("unverified") or ("" if document.is_verified else UNVERIFIED))
 
 
 def diagnosis_from_json(about: Mapping[str, Any]) -> Diagnosis | None:
     """The diagnosis of a `comparison.json`, if it has one."""
-    said = about.get("diagnosis")
-    return Diagnosis.of_dict(said, about["findings"]) if said else None
+    document = about.get("diagnosis")
+    return Diagnosis.of_dict(document, about["findings"]) if document else None
 
 
 def verified_counts(about: Mapping[str, Any]) -> dict[str, dict[str, int]]:
-    """The counts of verified tensors; none in comparisons of versions that did not check."""
+    """The counts of verified tensors; empty in comparisons of versions that did not verify."""
     return {
         str(side): {str(state): int(count) for state, count in counts.items()}
         for side, counts in (about.get("verified") or {}).items()
     }
 
 
-def choice_from_json(said: Any) -> Choice:
+def choice_from_json(saved: Any) -> Choice:
     """The limits of a `comparison.json`: `auto`, or those that the user chose."""
-    if said == AUTO:
+    if saved == AUTO:
         return AUTO
-    pairs: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in said.items()}
-    return Limits(**pairs)
+    fields_of_limits: dict[str, Any] = {
+        k: tuple(v) if isinstance(v, list) else v for k, v in saved.items()
+    }
+    return Limits(**fields_of_limits)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 RESTORE = "restore it from a copy, or compare the two runs again"
-"""What to do about a damaged comparison."""
+"""The cure for a damaged comparison."""
 
 
 JSON_NAME = "comparison.json"
@@ -13,4 +13,4 @@ TABLE_NAME = "syncpoints.parquet"
 
 
 PROGRESS_LOG = "progress.log"
-"""What is measured so far, while the comparison is unfinished."""
+"""The log of an unfinished comparison."""

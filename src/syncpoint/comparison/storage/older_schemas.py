@@ -1,8 +1,8 @@
-"""Comparisons and progress logs of older versions, brought to the newest form when they are read.
+"""Comparisons and progress logs of older versions, converted to the newest form when read.
 
-Up to schema 2 a reason was one text, `shape: 3x4 against 4x3`. That a row rests on the least and
-the greatest value alone, and that a value is nearer to float64 than the reference's, were once
-notes only. This is the one place where such texts are read.
+Up to schema 2 a reason was one text, `shape: 3x4 against 4x3`. The facts that only minimum and
+maximum are known, and that a value is closer to float64 than the reference, were notes. Only this
+file parses such texts.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import Any
 import polars as pl
 
 from syncpoint.files.sealed_json import Document
-from syncpoint.metrics.statistics_bounds import ENDS_ONLY_NOTE
 from syncpoint.metrics.verdict import NO_REASON, REASON_PARTS, Reason, ReasonCode
 
 FIRST_WITH_PARTS = 3
 """The first schema in which a reason has parts."""
+_ENDS_ONLY_NOTE = "only the least and the greatest value are known and compared"
 _NEARER_NOTE = "compiled is nearer to float64 than eager"
 _CURES = (
     "copy the file again or record the run again",
     "pin them with a map",
 )
-"""What reasons of older schemas ended with, behind a semicolon."""
-_FOUND = "; found "
-"""Comes before what an error found; behind a further semicolon is its cure."""
+"""Cures at the end of reasons of older schemas, after a semicolon."""
+_FOUND_SEPARATOR = "; found "
+"""Text before the found part of an error; its cure follows after another semicolon."""
 _INSIDE = re.compile(r"inside ([^,;]+)$")
 _FAILED = "diagnosis failed: "
 _UNFINISHED = "not complete"
@@ -35,8 +35,10 @@ _UNFINISHED = "not complete"
 
 @lru_cache(maxsize=4096)
 def split_reason(text: str, has_verdict: bool = False) -> Reason:
-    """The parts of a reason that was written as one text. Where there is a verdict, the text
-    explains it and has no code."""
+    """The parts of a reason that was saved as one text.
+
+    If there is a verdict, the text explains it and has no code.
+    """
     if has_verdict or not text:
         return Reason(detail=text) if text else NO_REASON
     head, _, rest = text.partition(": ")
@@ -50,40 +52,40 @@ def _split_cure(text: str) -> tuple[str, str]:
     for cure in _CURES:
         if text.endswith(f"; {cure}"):
             return text.removesuffix(f"; {cure}"), cure
-    before, mark, after = text.partition(_FOUND)
-    found, more, cure = after.partition("; ")
-    return (f"{before}{mark}{found}", cure) if mark and more else (text, "")
+    before, mark, after = text.partition(_FOUND_SEPARATOR)
+    problem, more, cure = after.partition("; ")
+    return (f"{before}{mark}{problem}", cure) if mark and more else (text, "")
 
 
 def upgrade_document(document: Document) -> None:
-    """Give a `comparison.json` of an older schema the keys that it lacks, as far as it was read."""
+    """Add the keys that a `comparison.json` of an older schema lacks."""
     if document.schema >= FIRST_WITH_PARTS:
         return
     body = document.body
     warnings = (text for text in body["warnings"] if text.startswith(_UNFINISHED))
     body.setdefault("unfinished", next(warnings, ""))
-    for lonely in body.get("unmatched", ()):
-        _upgrade_unmatched(lonely)
+    for tensor in body.get("unmatched", ()):
+        _upgrade_unmatched(tensor)
     diagnosis = body.get("diagnosis")
     if diagnosis:
         failures = [text for text in diagnosis["troubles"] if text.startswith(_FAILED)]
         diagnosis.setdefault("failures", failures)
 
 
-def _upgrade_unmatched(lonely: dict[str, Any]) -> None:
-    if "cure" in lonely:
+def _upgrade_unmatched(tensor: dict[str, Any]) -> None:
+    if "cure" in tensor:
         return
-    inside = _INSIDE.search(lonely["detail"])
-    lonely["inside"] = inside[1] if inside else ""
-    lonely["detail"], lonely["cure"] = _split_cure(lonely["detail"])
+    inside = _INSIDE.search(tensor["detail"])
+    tensor["inside"] = inside[1] if inside else ""
+    tensor["detail"], tensor["cure"] = _split_cure(tensor["detail"])
 
 
 def upgrade_table(table: pl.DataFrame, schema: int) -> pl.DataFrame:
-    """Some rows of a table with the columns that its older schema or version lacks."""
+    """Rows of a table, with the columns that its older schema or version lacks."""
     if table["ends_only"].null_count():
         noted = (
             pl.col("notes")
-            .list.eval(pl.element().str.contains(ENDS_ONLY_NOTE, literal=True))
+            .list.eval(pl.element().str.contains(_ENDS_ONLY_NOTE, literal=True))
             .list.any()
         )
         table = table.with_columns(noted.alias("ends_only"))

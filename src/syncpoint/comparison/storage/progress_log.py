@@ -1,9 +1,9 @@
-"""What a comparison has measured so far, kept in its folder until it is finished.
+"""The log of an unfinished comparison, from which `--resume` continues.
 
-`progress.log` has the frames of a run's journal: first what was asked for, then the identity of
-the two runs, then measured rows and introduced errors as they come. Whoever goes on from it must
-ask for the same, of the same runs; numbers come back with the bits they had, so that the end is
-the same as if nothing had happened. See docs/formats.md.
+`progress.log` has the frame format of a run's journal: first the request, then the identity of the
+two runs, then measured rows and introduced errors. A resumed comparison must have the same request
+and the same runs. Numbers are restored bit by bit, so that the result is the same as without the
+interruption. See docs/formats.md.
 """
 
 from __future__ import annotations
@@ -43,31 +43,31 @@ _INTRODUCED_FIELDS = tuple(field.name for field in fields(Introduced) if field.n
 
 
 class ProgressLog:
-    """The log of the one process that makes the comparison in `folder`.
+    """The log of the process that writes the comparison in `folder`.
 
-    As a context manager it stays for `--resume` when the block is left by an exception, unless
-    nothing was measured: then a mistake can be put right without more ado.
+    As a context manager it keeps the file for `--resume` if the block raises. If nothing was
+    measured yet, the file is removed, so that the command can simply be repeated.
     """
 
-    def __init__(self, folder: Path, asked: Mapping[str, Any], *, resume: bool = False) -> None:
-        """Start the log, or with `resume` go on with one that is there.
+    def __init__(self, folder: Path, request: Mapping[str, Any], *, resume: bool = False) -> None:
+        """Start a log, or with `resume` continue an existing one.
 
-        `asked` says by name all that decides the result; going on with other wishes, or without
-        `resume` over an unfinished comparison, is an InputError.
+        `request` has all settings that affect the result, by name. Raises InputError if it differs
+        from the logged one, or if there is an unfinished comparison and `resume` is False.
         """
         self._folder = folder
         self._path = folder / PROGRESS_LOG
         self._measured: dict[Pair, list[Any]] = {}
         self._introduced: dict[Pair, list[Any]] = {}
         self._runs: dict[str, Any] | None = None
-        self._begun = False
-        """Whether there is something in it that a later attempt need not do again."""
-        self._fresh_folder = not folder.exists()
+        self._has_results = False
+        """Whether it has results that a later attempt can reuse."""
+        self._is_new_folder = not folder.exists()
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._lock = RunLock(folder)
             try:
-                self._journal = self._open(asked, resume)
+                self._journal = self._open(request, resume)
             except BaseException:
                 self._release()
                 raise
@@ -76,48 +76,48 @@ class ProgressLog:
 
     @classmethod
     def open_read_only(cls, folder: Path) -> ProgressLog:
-        """What the log in `folder` knows, to be read and not gone on with; its writer may still be
-        at work."""
+        """The log in `folder`, for reading only; another process may still be writing it."""
         log = object.__new__(cls)
         log._folder, log._path = folder, folder / PROGRESS_LOG
-        log._measured, log._introduced, log._runs, log._begun = {}, {}, None, False
+        log._measured, log._introduced, log._runs, log._has_results = {}, {}, None, False
         where = str(log._path)
         try:
             frames = read_journal(log._path).frames
         except OSError as error:
             raise InputError(
-                f"an unfinished comparison at {folder}", describe_error(error)
+                f"cannot read the unfinished comparison at {folder}: {describe_error(error)}",
+                cure="check the path",
             ) from error
         for kind, body in frames:
             if kind != "asked":
-                parse_record(partial(log._take, kind), body, where)
-        if log._runs is None or not log._begun:
+                parse_record(partial(log._load_frame, kind), body, where)
+        if log._runs is None or not log._has_results:
             raise InputError(
-                f"something measured at {folder}", "nothing yet", "let it go on for a while"
+                f"nothing is measured yet in the comparison at {folder}", cure="wait and try again"
             )
         return log
 
     def record_runs(self, target: Run, reference: Run) -> None:
-        """Note which runs are compared; others than before are an InputError."""
-        found = {"target": run_identity(target), "reference": run_identity(reference)}
+        """Log the identity of the runs; raises InputError if other runs were logged before."""
+        identities = {"target": run_identity(target), "reference": run_identity(reference)}
         if self._runs is None:
-            self._runs = found
-            self._append("runs", found)
+            self._runs = identities
+            self._append("runs", identities)
             return
-        for side, before in self._runs.items():
-            if found.get(side) != before:
+        for side, logged in self._runs.items():
+            if identities.get(side) != logged:
                 raise InputError(
-                    f"the {side} run that {self._folder} was begun with",
-                    "one with other content",
-                    f"compare the same runs, or {_RESTART_CURE}",
+                    f"the {side} run has changed since the comparison at {self._folder} was"
+                    " started",
+                    cure=f"compare the same runs, or {_RESTART_CURE}",
                 )
 
     def measured_row(self, row: Row) -> Row | None:
-        """The row with its numbers, if they are known already."""
-        found = self._measured.get(_key_pair(row))
-        if found is None:
+        """The row with its logged numbers; None if it is not measured yet."""
+        facts = self._measured.get(_key_pair(row))
+        if facts is None:
             return None
-        names, values, unmeasured, view, preset, notes = found
+        names, values, unmeasured, view, preset, notes = facts
         numbers = (
             None if names is None else dict(zip(names, map(_lists_to_tuples, values), strict=True))
         )
@@ -131,43 +131,49 @@ class ProgressLog:
         )
 
     def add_measured(self, rows: Iterable[Row]) -> None:
-        """Keep rows that have just been measured."""
+        """Log rows that have just been measured."""
         columns: dict[tuple[str, ...] | None, int] = {}
-        said = []
+        logged_rows = []
         for row in rows:
             names = None if row.numbers is None else tuple(row.numbers)
-            which = columns.setdefault(names, len(columns))
+            column_set = columns.setdefault(names, len(columns))
             values = None if row.numbers is None else list(row.numbers.values())
             facts = [_reason_to_json(row.unmeasured), row.view, row.preset, row.notes]
-            said.append([*_pair_to_json(row), which, values, *facts])
-        if said:
-            self._append("measured", {"columns": list(columns), "rows": said, "verified": True})
+            logged_rows.append([*_pair_to_json(row), column_set, values, *facts])
+        if logged_rows:
+            self._append(
+                "measured", {"columns": list(columns), "rows": logged_rows, "verified": True}
+            )
 
     def introduced_row(self, row: Row) -> Row | None:
-        """The row with what its op introduced, or why that is unknown, if that is settled."""
-        found = self._introduced.get(_key_pair(row))
-        if found is None:
+        """The row with its logged introduced error, or the reason why it is unknown; else None."""
+        facts = self._introduced.get(_key_pair(row))
+        if facts is None:
             return None
-        values, region, unknown = found[0], found[1], _reason_from_json(found[2])
+        values, region, unknown = facts[0], facts[1], _reason_from_json(facts[2])
         if values is None:
             return replace(row, unknown=unknown)
-        made = Introduced(
+        introduced = Introduced(
             **dict(zip(_INTRODUCED_FIELDS, values, strict=True)), region=tuple(region)
         )
-        return replace(row, introduced=made, unknown=unknown)
+        return replace(row, introduced=introduced, unknown=unknown)
 
     def add_introduced(self, rows: Iterable[Row]) -> None:
-        """Keep what has just been found out about some ops."""
-        said = []
+        """Log introduced errors that have just been computed."""
+        logged_rows = []
         for row in rows:
-            made = row.introduced
-            values = None if made is None else [getattr(made, name) for name in _INTRODUCED_FIELDS]
-            region = () if made is None else made.region
-            said.append([*_pair_to_json(row), values, region, _reason_to_json(row.unknown)])
-        self._append("introduced", said)
+            introduced = row.introduced
+            values = (
+                None
+                if introduced is None
+                else [getattr(introduced, name) for name in _INTRODUCED_FIELDS]
+            )
+            region = () if introduced is None else introduced.region
+            logged_rows.append([*_pair_to_json(row), values, region, _reason_to_json(row.unknown)])
+        self._append("introduced", logged_rows)
 
     def finish(self) -> None:
-        """The comparison is saved: the log is not needed any more."""
+        """Remove the log, because the comparison is saved."""
         self._journal.close()
         self._path.unlink(missing_ok=True)
         self._release()
@@ -186,54 +192,58 @@ class ProgressLog:
             return
         with suppress(OSError):
             self._journal.close()
-            if issubclass(kind, Exception) and not self._begun:
+            if issubclass(kind, Exception) and not self._has_results:
                 self._path.unlink(missing_ok=True)
         self._release()
 
-    def _open(self, asked: Mapping[str, Any], resume: bool) -> JournalWriter:
+    def _open(self, request: Mapping[str, Any], resume: bool) -> JournalWriter:
         folder = self._folder
-        # One that is saved and still has its log was interrupted during its diagnosis.
+        # A saved comparison that still has a log was interrupted during its diagnosis.
         undiagnosed = is_comparison(folder) and self._path.is_file()
         if is_comparison(folder) and not (resume and undiagnosed):
-            cure = f"look at it with: syncpoint report {folder}" if resume else "choose another -o"
+            cure = f"show it with: syncpoint report {folder}" if resume else "choose another -o"
             if undiagnosed:
                 cure = f"add --resume to finish its diagnosis, or {cure}"
-            raise InputError(f"no finished comparison at {folder} yet", "one is there", cure)
+            raise InputError(f"{folder} already contains a finished comparison", cure=cure)
         if self._path.is_file():
             if not resume:
                 raise InputError(
-                    f"no unfinished comparison at {folder}",
-                    "one that was interrupted",
-                    "add --resume to go on with it, or choose another -o",
+                    f"{folder} contains an unfinished comparison that was interrupted",
+                    cure="add --resume to continue it, or choose another -o",
                 )
-            return self._resumed(asked)
+            return self._resume(request)
         if not all(is_comparison_file(entry) for entry in folder.iterdir()):
             raise InputError(
-                f"a comparison or nothing at {folder}", "something else", "choose another -o"
+                f"the folder {folder} contains files that do not belong to a comparison",
+                cure="choose another -o",
             )
-        return JournalWriter(self._path, encode_frame("asked", _through_json(asked)))
+        return JournalWriter(self._path, encode_frame("asked", _through_json(request)))
 
-    def _resumed(self, asked: Mapping[str, Any]) -> JournalWriter:
+    def _resume(self, request: Mapping[str, Any]) -> JournalWriter:
         journal = read_journal(self._path)
         where = str(self._path)
         for number, (kind, body) in enumerate(journal.frames):
             if (kind == "asked") is not (number == 0):
-                raise FormatError(f"what was asked for first in {where}", kind[:40], _RESTART_CURE)
+                raise FormatError(
+                    f"{where} does not start with its request, but with a frame of the kind"
+                    f" {kind[:40]!r}",
+                    cure=_RESTART_CURE,
+                )
             if number == 0:
-                self._check_asked(parse_record(dict, body, where), _through_json(asked))
+                self._check_request(parse_record(dict, body, where), _through_json(request))
             else:
-                parse_record(partial(self._take, kind), body, where)
+                parse_record(partial(self._load_frame, kind), body, where)
         if not journal.frames:
-            return JournalWriter(self._path, encode_frame("asked", _through_json(asked)))
+            return JournalWriter(self._path, encode_frame("asked", _through_json(request)))
         return JournalWriter.reopened(self._path, journal.end)
 
-    def _take(self, kind: str, body: Any) -> None:
-        """Remember what a frame of an earlier attempt says."""
+    def _load_frame(self, kind: str, body: Any) -> None:
+        """Load a frame of an earlier attempt."""
         if kind == "runs":
             self._runs = dict(body)
         elif kind == "measured":
             if not body.get("verified"):
-                return  # by a version that did not verify what it read: measured again
+                return  # written by a version that did not verify values: measure again
             for target, reference, which, *facts in body["rows"]:
                 pair = (_key_from_json(target), _key_from_json(reference))
                 self._measured[pair] = [body["columns"][which], *facts]
@@ -242,35 +252,34 @@ class ProgressLog:
                 self._introduced[_key_from_json(target), _key_from_json(reference)] = facts
         else:
             raise ValueError(f"a frame of the kind {kind[:40]!r}")
-        self._begun = self._begun or kind in _RESULT_FRAMES
+        self._has_results = self._has_results or kind in _RESULT_FRAMES
 
-    def _check_asked(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-        for name in dict.fromkeys((*before, *now)):
-            then, here = before.get(name), now.get(name)
-            if then != here:
+    def _check_request(self, logged: Mapping[str, Any], request: Mapping[str, Any]) -> None:
+        for name in dict.fromkeys((*logged, *request)):
+            before, now = logged.get(name), request.get(name)
+            if before != now:
                 raise InputError(
-                    f"the {name} that {self._folder} was begun with, {_shorten(then)}",
-                    _shorten(here),
-                    f"ask for the same, or {_RESTART_CURE}",
+                    f"the setting {name!r} has changed since the comparison at {self._folder} was"
+                    f" started: {_shorten(before)} then, {_shorten(now)} now",
+                    cure=f"use the same setting, or {_RESTART_CURE}",
                 )
 
     def _append(self, kind: str, body: object) -> None:
         try:
             self._journal.append(encode_frame(kind, body))
         except OSError as error:
-            raise cannot_write(self._path, error, "free space, then --resume") from error
-        self._begun = self._begun or kind in _RESULT_FRAMES
+            raise cannot_write(self._path, error, "free disk space, then add --resume") from error
+        self._has_results = self._has_results or kind in _RESULT_FRAMES
 
     def _release(self) -> None:
         self._lock.release()
-        if self._fresh_folder:
+        if self._is_new_folder:
             with suppress(OSError):
                 self._folder.rmdir()
 
 
 def can_resume(folder: Path) -> bool:
-    """Whether there is something at `folder` that `--resume` could go on with, or that it
-    refuses: a finished comparison."""
+    """Whether `folder` has a comparison: unfinished, or finished, which `--resume` refuses."""
     return (folder / PROGRESS_LOG).is_file() or is_comparison(folder)
 
 
@@ -310,10 +319,10 @@ def _lists_to_tuples(value: Any) -> Any:
     return tuple(_lists_to_tuples(item) for item in value) if isinstance(value, list) else value
 
 
-def _through_json(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """As it comes back from the file, so that the two can be compared."""
-    found: dict[str, Any] = json.loads(to_json_text(dict(asked)))
-    return found
+def _through_json(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The request as it is read from the file, so that the two can be compared."""
+    restored: dict[str, Any] = json.loads(to_json_text(dict(request)))
+    return restored
 
 
 def _shorten(value: Any) -> str:

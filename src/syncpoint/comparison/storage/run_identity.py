@@ -1,4 +1,4 @@
-"""What tells a run from others: its digest, or the sizes and times of its files."""
+"""The identity of a run: its digest, or the sizes and times of its files."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from syncpoint.run.reader import Run
 
 
 def run_identity(run: Run) -> str:
-    """What tells a run from others: its digest, or, where hashing a dump that has no digests
-    would read all of it once more, the sizes and times of its files."""
+    """The digest of a run; for a dump without digests, a hash of its file sizes and times.
+
+    Hashing the values of such a dump would read all of it again.
+    """
     if run.path is None or all(tensor.digest for tensor in run.tensors):
         return run.digest()
     state = xxhash.xxh3_128()
@@ -24,9 +26,9 @@ def run_identity(run: Run) -> str:
 
 
 def file_stamp(file: Path) -> str:
-    """Size and time of a file: other words once it has been written again."""
+    """Size and modification time of a file, as text."""
     try:
-        found = file.stat()
+        status = file.stat()
     except OSError as error:
         return describe_error(error)
-    return f"{found.st_size} bytes written at {found.st_mtime_ns / 1e9:.6f}"
+    return f"{status.st_size} bytes written at {status.st_mtime_ns / 1e9:.6f}"

@@ -1,6 +1,6 @@
-"""The table of a comparison: rows as columns of `syncpoints.parquet`, and rows read back from them.
+"""The table of a comparison, `syncpoints.parquet`: its columns, writing and reading rows.
 
-It is what ordinary tools read; together with `comparison.json` it gives back the whole result.
+Ordinary tools can read it. Together with `comparison.json` it contains the whole result.
 """
 
 from __future__ import annotations
@@ -117,18 +117,18 @@ COLUMNS: dict[str, Any] = {
     **_ON_DEMAND_COLUMNS,
     **_INTRODUCED_COLUMNS,
 }
-"""Every column of the table, in order, with its type."""
+"""Every column of the table in order, with its type."""
 
 
 ADDED_COLUMNS: dict[str, int] = {
     **dict.fromkeys(("outliers", "outliers_from", "bulk_sqnr", "bulk_rmse", "bulk_max_abs"), 2),
     **{f"{name}_{part}": 3 for name in ("reason", "introduced_unknown") for part in REASON_PARTS},
 }
-"""Columns that were added later, with the schema that added them: in files of an older schema they
-are null. Whoever adds a column to the table adds it here too, or to `OPTIONAL_COLUMNS`."""
+"""Columns that were added later, with the schema that added them; null in files of older schemas.
+A new column must be added here or to `OPTIONAL_COLUMNS`."""
 OPTIONAL_COLUMNS = frozenset({"ends_only", "nearer_to_float64"})
-"""Columns that were added without a new schema, since they can be told from the other columns; a
-file of any schema may lack them."""
+"""Columns that were added without a new schema, since other columns imply them; a file of any
+schema may lack them."""
 MAY_BE_NULL = frozenset(
     {*METRIC_COLUMNS, *_COARSE_COLUMNS, *_ON_DEMAND_COLUMNS, *_INTRODUCED_COLUMNS}
 ) - {
@@ -144,29 +144,29 @@ _ROW_FIELDS = (
     "ends_only",
     "nearer_to_float64",
 )
-"""Columns that are fields of a row as they are."""
+"""Columns that equal fields of `Row`."""
 _STATISTICS_COLUMNS = [name for name in _COARSE_COLUMNS if not name.startswith("same_")]
 _JSON_COLUMNS = {name for name, kind in METRIC_COLUMNS.items() if kind is pl.String}
-"""Metrics that are no single number; JSON in the table."""
+"""Metrics that are not a single number; stored as JSON."""
 
 
 def rows_to_table(rows: list[Row]) -> pl.DataFrame:
-    """The table of a comparison."""
+    """The table of these rows."""
     flat = [_row_to_cells(row) for row in rows]
     for cells in flat:
         for name in _TEXT_COLUMNS:
             value = cells[name]
-            # Polars writes half a character as it is, and then cannot read it.
+            # Polars writes lone surrogates and then cannot read them.
             if value and not (isinstance(value, str) and value.isascii()):
                 cells[name] = make_encodable(value)
     return pl.DataFrame(flat, schema=COLUMNS, orient="row")
 
 
 def _row_to_cells(row: Row) -> dict[str, Any]:
-    flat: dict[str, Any] = dict.fromkeys(COLUMNS)
+    cells: dict[str, Any] = dict.fromkeys(COLUMNS)
     for side, end in (("target", row.target), ("reference", row.reference)):
         key = end.key
-        said = {
+        end_cells = {
             "op": key.op.op,
             "call": key.op.call,
             "graph": key.op.graph,
@@ -185,31 +185,33 @@ def _row_to_cells(row: Row) -> dict[str, Any]:
             "name": end.name,
             "order": end.order,
         }
-        flat.update({f"{side}_{k}": v for k, v in said.items()})
-    flat.update({name: getattr(row, name) for name in _ROW_FIELDS})
-    flat["notes"] = list(row.notes)
-    flat["verdict"] = row.verdict.value
-    flat["unmeasured"] = str(row.unmeasured)
-    flat |= _reason_cells("reason", row.why)
+        cells.update({f"{side}_{k}": v for k, v in end_cells.items()})
+    cells.update({name: getattr(row, name) for name in _ROW_FIELDS})
+    cells["notes"] = list(row.notes)
+    cells["verdict"] = row.verdict.value
+    cells["unmeasured"] = str(row.unmeasured)
+    cells |= _reason_cells("reason", row.why)
     for name, value in (row.numbers or {}).items():
         if name in _NUMBER_COLUMNS:
-            flat[name] = json.dumps(value) if name in _JSON_COLUMNS and value is not None else value
-    made = row.introduced
-    if made is not None:
-        flat.update(
-            introduced_rmse=made.rmse,
-            introduced_psnr=made.psnr,
-            introduced_sqnr=made.sqnr,
-            introduced_rel_l2=made.rel_l2,
-            introduced_max_abs=made.max_abs,
-            expected_rmse=made.expected,
-            introduced_ratio=made.ratio,
-            introduced_preset=made.preset,
-            introduced_region=list(made.region),
+            cells[name] = (
+                json.dumps(value) if name in _JSON_COLUMNS and value is not None else value
+            )
+    introduced = row.introduced
+    if introduced is not None:
+        cells.update(
+            introduced_rmse=introduced.rmse,
+            introduced_psnr=introduced.psnr,
+            introduced_sqnr=introduced.sqnr,
+            introduced_rel_l2=introduced.rel_l2,
+            introduced_max_abs=introduced.max_abs,
+            expected_rmse=introduced.expected,
+            introduced_ratio=introduced.ratio,
+            introduced_preset=introduced.preset,
+            introduced_region=list(introduced.region),
         )
-    flat |= _reason_cells("introduced_unknown", row.unknown)
-    flat["introduced_verdict"] = row.introduced_verdict.value
-    return flat
+    cells |= _reason_cells("introduced_unknown", row.unknown)
+    cells["introduced_verdict"] = row.introduced_verdict.value
+    return cells
 
 
 def _reason_cells(name: str, reason: Reason) -> dict[str, str]:
@@ -222,88 +224,95 @@ def _reason_cells(name: str, reason: Reason) -> dict[str, str]:
     }
 
 
-def _reason_from_cells(flat: Mapping[str, Any], name: str) -> Reason:
-    code, detail, cure = (flat[f"{name}_{part}"] for part in REASON_PARTS)
+def _reason_from_cells(cells: Mapping[str, Any], name: str) -> Reason:
+    code, detail, cure = (cells[f"{name}_{part}"] for part in REASON_PARTS)
     return Reason(ReasonCode(code) if code else None, detail, cure)
 
 
-def row_from_table(flat: Mapping[str, Any]) -> Row:
-    """A row of the table as an object again."""
-    numbers = {name: flat[name] for name in _NUMBER_COLUMNS if flat[name] is not None}
+def row_from_table(cells: Mapping[str, Any]) -> Row:
+    """The row of one line of the table."""
+    numbers = {name: cells[name] for name in _NUMBER_COLUMNS if cells[name] is not None}
     if numbers:
-        expected = METRIC_COLUMNS if flat["basis"] == "values" else _STATISTICS_COLUMNS
+        expected = METRIC_COLUMNS if cells["basis"] == "values" else _STATISTICS_COLUMNS
         numbers = dict.fromkeys(expected) | numbers
         for name in _JSON_COLUMNS & set(numbers):
             if numbers[name] is not None:
                 numbers[name] = tuple(tuple(pair) for pair in json.loads(numbers[name]))
-    made = None
-    if flat["introduced_rmse"] is not None:
-        made = Introduced(
-            rmse=flat["introduced_rmse"],
-            psnr=flat["introduced_psnr"],
-            sqnr=flat["introduced_sqnr"],
-            rel_l2=flat["introduced_rel_l2"],
-            max_abs=flat["introduced_max_abs"],
-            expected=flat["expected_rmse"],
-            ratio=flat["introduced_ratio"],
-            preset=flat["introduced_preset"],
-            region=tuple(flat["introduced_region"]),
+    introduced = None
+    if cells["introduced_rmse"] is not None:
+        introduced = Introduced(
+            rmse=cells["introduced_rmse"],
+            psnr=cells["introduced_psnr"],
+            sqnr=cells["introduced_sqnr"],
+            rel_l2=cells["introduced_rel_l2"],
+            max_abs=cells["introduced_max_abs"],
+            expected=cells["expected_rmse"],
+            ratio=cells["introduced_ratio"],
+            preset=cells["introduced_preset"],
+            region=tuple(cells["introduced_region"]),
         )
-    why = _reason_from_cells(flat, "reason")
+    why = _reason_from_cells(cells, "reason")
     return Row(
-        target=_end_from_cells(flat, "target"),
-        reference=_end_from_cells(flat, "reference"),
+        target=_end_from_cells(cells, "target"),
+        reference=_end_from_cells(cells, "reference"),
         numbers=numbers or None,
-        introduced=made,
-        unknown=_reason_from_cells(flat, "introduced_unknown"),
-        # The judge takes the reason from here, so that the two are the same.
-        unmeasured=why if flat["unmeasured"] else NO_REASON,
-        verdict=Verdict(flat["verdict"]),
+        introduced=introduced,
+        unknown=_reason_from_cells(cells, "introduced_unknown"),
+        # Judging takes the reason from `unmeasured`, so that both are the same.
+        unmeasured=why if cells["unmeasured"] else NO_REASON,
+        verdict=Verdict(cells["verdict"]),
         why=why,
-        introduced_verdict=Verdict(flat["introduced_verdict"]),
-        notes=tuple(flat["notes"]),
-        **{name: flat[name] for name in _ROW_FIELDS},
+        introduced_verdict=Verdict(cells["introduced_verdict"]),
+        notes=tuple(cells["notes"]),
+        **{name: cells[name] for name in _ROW_FIELDS},
     )
 
 
-def _end_from_cells(flat: Mapping[str, Any], side: str) -> End:
-    said = {name: flat[f"{side}_{name}"] for name in _END_COLUMNS}
-    op = OpKey(said["op"], said["call"], said["graph"], said["path"], said["iteration"])
-    part = Part(said["sample"], said["step"], said["rank"])
+def _end_from_cells(cells: Mapping[str, Any], side: str) -> End:
+    fields_of_end = {name: cells[f"{side}_{name}"] for name in _END_COLUMNS}
+    op = OpKey(
+        fields_of_end["op"],
+        fields_of_end["call"],
+        fields_of_end["graph"],
+        fields_of_end["path"],
+        fields_of_end["iteration"],
+    )
+    part = Part(fields_of_end["sample"], fields_of_end["step"], fields_of_end["rank"])
     return End(
-        key=TensorKey(op, Role(said["role"]), said["index"], part),
-        type=said["type"],
-        dtype=said["dtype"],
-        shape=tuple(said["shape"]),
-        module=said["module"],
-        source=said["source"],
-        name=said["name"],
-        order=said["order"],
+        key=TensorKey(op, Role(fields_of_end["role"]), fields_of_end["index"], part),
+        type=fields_of_end["type"],
+        dtype=fields_of_end["dtype"],
+        shape=tuple(fields_of_end["shape"]),
+        module=fields_of_end["module"],
+        source=fields_of_end["source"],
+        name=fields_of_end["name"],
+        order=fields_of_end["order"],
     )
 
 
 _COLUMNS_BYTES, _ROW_BYTES, _NUMBERS_BYTES = 1_100, 1_500, 4_500
-"""Memory that a row takes in columns, as an object, and in addition as an object that was measured
-by values."""
+"""Memory of a row in columns, as an object, and in addition if it was measured by values."""
 
 
 _MAX_EXPANSION = 200
-"""How many times the size of its file the rows may take: numbers that were measured are hard to
-compress, so a table that would take far more is not one that we wrote."""
+"""Maximum memory of the rows as a multiple of the file size. Measured numbers compress badly, so
+a table that needs far more was not written by Syncpoint."""
 
 
 _KEY_COLUMNS = [f"{side}_{name}" for side in ("target", "reference") for name in TENSOR_KEY]
 
 
 def open_table(path: Path, document: Document) -> ParquetTable:
-    """The verified table of a comparison, with all its columns and one row a sync point."""
+    """The verified table of a comparison, not read yet."""
     record = document.files.get(TABLE_NAME)
     if record is None and document.is_verified:
         raise DamagedFileError(path / JSON_NAME, f"it records no checksum of {TABLE_NAME}", RESTORE)
     try:
         table = ParquetTable(path / TABLE_NAME, record, RESTORE)
     except OSError as error:
-        raise InputError(f"a readable comparison at {path}", describe_error(error)) from error
+        raise InputError(
+            f"cannot read the comparison at {path}: {describe_error(error)}", cure="check the file"
+        ) from error
     if document.is_verified:
         table.check_rows(document.body.get("rows"))
     newer = [name for name, schema in ADDED_COLUMNS.items() if schema > document.schema]
@@ -317,18 +326,20 @@ def open_table(path: Path, document: Document) -> ParquetTable:
 
 
 def read_columns(path: Path, document: Document) -> pl.DataFrame:
-    """The verified table of a comparison with all its columns."""
+    """The verified table of a comparison, with all its columns."""
     table = open_table(path, document)
-    needed = table.rows * _COLUMNS_BYTES
-    table.check_memory(needed, _MAX_EXPANSION, "read some of its columns with Polars")
+    needed_bytes = table.rows * _COLUMNS_BYTES
+    table.check_memory(needed_bytes, _MAX_EXPANSION, "read some of its columns with Polars")
     return upgrade_table(table.read(COLUMNS), document.schema)
 
 
 def read_rows(table: ParquetTable, schema: int) -> list[Row]:
-    """The rows as objects, made from some of the table at a time."""
+    """The rows as objects, read in slices to limit memory."""
     measured = table.rows - table.read({"count": COLUMNS["count"]})["count"].null_count()
-    needed = table.rows * _ROW_BYTES + measured * _NUMBERS_BYTES
-    cure = "look at it with syncpoint view, which needs less"
-    table.check_memory(needed, _MAX_EXPANSION, cure)
-    slices = (upgrade_table(some, schema) for some in table.slices(COLUMNS))
-    return [row_from_table(flat) for some in slices for flat in some.iter_rows(named=True)]
+    needed_bytes = table.rows * _ROW_BYTES + measured * _NUMBERS_BYTES
+    cure = "open it with syncpoint view, which needs less memory"
+    table.check_memory(needed_bytes, _MAX_EXPANSION, cure)
+    slices = (upgrade_table(table_slice, schema) for table_slice in table.slices(COLUMNS))
+    return [
+        row_from_table(flat) for table_slice in slices for flat in table_slice.iter_rows(named=True)
+    ]

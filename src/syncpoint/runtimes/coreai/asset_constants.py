@@ -7,58 +7,56 @@ from typing import Any
 
 from syncpoint.run.dtypes import Kind, from_numpy
 from syncpoint.run.model import OpKey
-from syncpoint.runtimes.coreai.arrays import Seen
-from syncpoint.runtimes.coreai.kernel_to_op import Tie
+from syncpoint.runtimes.coreai.arrays import RuntimeArray
+from syncpoint.runtimes.coreai.kernel_to_op import KernelInput
 from syncpoint.runtimes.protocol import Array
 
-_FEW = 16
-"""Integers that fit into the attributes of an op: axes, sizes, shapes."""
-
-
-_ELEMENTS = {
+_MAX_ATTRIBUTE_INTEGERS = 16
+"""Largest constant of integers that is an attribute of its op: axes, sizes, shapes."""
+_PROGRAM_TYPES = {
     **{f"float{bits}": f"f{bits}" for bits in (16, 32, 64)},
     **{f"int{bits}": f"si{bits}" for bits in (4, 8, 16, 32, 64)},
     **{f"uint{bits}": f"ui{bits}" for bits in (4, 8, 16, 32, 64)},
     "bfloat16": "bf16",
 }
-"""Element types as programs write them."""
-
-
+"""NumPy's name of an element type -> its name in programs."""
 Form = tuple[tuple[int, ...], Any]
+"""Shape and element type."""
 
 
 @dataclass(frozen=True)
-class Held:
-    """What lies or lay at a place in memory."""
+class MemoryContent:
+    """A value that is or was at an address in memory."""
 
     form: Form
     digest: int
-    tie: Tie
+    source: KernelInput
 
 
 @dataclass
-class Constants:
-    """The constants of a function: shown when it is loaded, once."""
+class AssetConstants:
+    """The constants of a function, by the id of the kernel that allocates them."""
 
     values: dict[int, Array] = field(default_factory=dict)
-    held: dict[int, list[Held]] = field(default_factory=dict)
+    contents: dict[int, list[MemoryContent]] = field(default_factory=dict)
+    """By address in memory."""
 
-    def add(self, kernel: int, value: Seen) -> None:
-        """Remember one; its memory lives as long as the function."""
+    def add(self, kernel: int, value: RuntimeArray) -> None:
+        """Add a constant; its memory lives as long as the function."""
         self.values[kernel] = value.array
-        kind = value.array.dtype
-        element = _ELEMENTS.get(kind.name) or ("i1" if kind.kind == "b" else "")
-        tie = Tie(constant=kernel, form=(value.array.shape, element))
-        made = Held(value.form, value.digest, tie)
-        self.held.setdefault(value.address, []).append(made)
+        dtype = value.array.dtype
+        element = _PROGRAM_TYPES.get(dtype.name) or ("i1" if dtype.kind == "b" else "")
+        source = KernelInput(constant=kernel, form=(value.array.shape, element))
+        content = MemoryContent(value.form, value.digest, source)
+        self.contents.setdefault(value.address, []).append(content)
 
     def attribute(self, kernel: int) -> Any:
-        """The few integers of a constant as JSON; None for what is a parameter."""
+        """Return a constant of few integers as JSON; None for a constant that is a parameter."""
         array = self.values[kernel]
-        plain = from_numpy(array.dtype).kind in (Kind.INT, Kind.BOOL)
-        return array.tolist() if plain and array.size <= _FEW else None
+        is_integer = from_numpy(array.dtype).kind in (Kind.INT, Kind.BOOL)
+        return array.tolist() if is_integer and array.size <= _MAX_ATTRIBUTE_INTEGERS else None
 
 
 def constant_key(kernel: int) -> OpKey:
-    """What a constant is called: assets have no names for them."""
+    """Return the key of a constant: assets have no names for them."""
     return OpKey(f"constant_{kernel}")

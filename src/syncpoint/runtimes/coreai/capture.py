@@ -1,8 +1,7 @@
-"""One execution of a function on its way into a run, as the runtime's callbacks tell of it.
+"""Records one execution of a function, from what the runtime's callbacks report.
 
-The profiler says which kernel runs; the logger shows what it reads before it runs and what it
-has written after. Kernels that only hand out memory are left out: what is in it is whatever was
-there before. A value is known again by its place in memory, its form and its bytes, all three.
+Kernels that only allocate memory are skipped: their outputs hold whatever was there before. A value
+is recognised by its address in memory, its form and its bytes, all three.
 """
 
 from __future__ import annotations
@@ -18,107 +17,122 @@ from syncpoint.errors import CaptureError
 from syncpoint.run.dtypes import FLOATS, from_numpy
 from syncpoint.run.model import Edge, Op, OpKey, Part, Quantization, Role, TensorKey
 from syncpoint.run.recorder import Recorder
-from syncpoint.runtimes.coreai.arrays import Seen, of_array, placed, seen
-from syncpoint.runtimes.coreai.asset_constants import Constants, Form, Held, constant_key
-from syncpoint.runtimes.coreai.debug_info import NOTHING, Debug
-from syncpoint.runtimes.coreai.kernel_names import Names, short
-from syncpoint.runtimes.coreai.kernel_to_op import Aligner, Tie
+from syncpoint.runtimes.coreai.arrays import RuntimeArray, wrap_array, wrap_ndarray, wrap_raw
+from syncpoint.runtimes.coreai.asset_constants import (
+    AssetConstants,
+    Form,
+    MemoryContent,
+    constant_key,
+)
+from syncpoint.runtimes.coreai.debug_info import NO_DEBUG_INFO, DebugInfo
+from syncpoint.runtimes.coreai.kernel_names import KernelNames, short_type
+from syncpoint.runtimes.coreai.kernel_to_op import KernelInput, KernelMatcher
 from syncpoint.runtimes.coreai.output_order import order_outputs
-from syncpoint.runtimes.coreai.program import Node, Program
-from syncpoint.runtimes.coreai.quantization import UNPACKING, Rounded, meaning, rows
+from syncpoint.runtimes.coreai.program import AssetProgram, ProgramNode
+from syncpoint.runtimes.coreai.quantization import (
+    UNPACKING_KERNELS,
+    QuantizeSteps,
+    find_quantization,
+    reshape_to_rows,
+)
 from syncpoint.runtimes.protocol import Array
 
-_KEPT = 8
-"""How many values that lay at one place are remembered."""
+_MAX_CONTENTS_PER_ADDRESS = 8
+"""Values at one address that are remembered."""
 
 
-class Capture:
-    """Tells the recorder of every kernel of one execution."""
+class CoreAICapture:
+    """Records every kernel of one execution."""
 
     def __init__(
         self,
         recorder: Recorder,
-        constants: Constants,
-        names: Names,
-        program: Program | None,
-        given: Mapping[str, Edge],
-        values: Mapping[str, Array],
+        constants: AssetConstants,
+        names: KernelNames,
+        program: AssetProgram | None,
+        input_edges: Mapping[str, Edge],
+        input_values: Mapping[str, Array],
         device: str,
     ) -> None:
+        """`input_edges` and `input_values` are those of the model's inputs and states."""
         self._recorder = recorder
         self._constants = constants
         self._names = names
-        self._aligner = Aligner(program)
-        self._given_edges = dict(given)
+        self._matcher = KernelMatcher(program)
+        self._input_edges = dict(input_edges)
         self._device = device
-        self._held = {place: list(held) for place, held in constants.held.items()}
-        self._given = {
+        self._contents = {
+            address: list(contents) for address, contents in constants.contents.items()
+        }
+        """By address in memory: the last values there."""
+        self._input_by_digest = {
             (value.form, value.digest): name
-            for name, value in ((n, of_array(a)) for n, a in values.items())
+            for name, value in ((n, wrap_array(a)) for n, a in input_values.items())
         }
         self._edges: list[list[Edge]] = []
-        """By kernel in order of execution: its outputs."""
-        self._read: list[Seen] = []
-        self._began: int | None = None
-        self._took: int | None = None
-        """Nanoseconds of the kernel that has just run."""
-        self._ties: list[Tie] = []
-        self._last: dict[tuple[Form, int], Edge] = {}
+        """By kernel in the order of execution: its outputs."""
+        self._split_inputs: list[RuntimeArray] = []
+        """Copies of what the running kernel reads, if it is a split."""
+        self._kernel_inputs: list[KernelInput] = []
+        self._started_ns: int | None = None
+        self._duration_ns: int | None = None
+        """Of the kernel that ran last."""
+        self._last_edge: dict[tuple[Form, int], Edge] = {}
         self.computed: Counter[str] = Counter()
-        """Elements computed, by element type: the precision that was really in effect."""
+        """Elements computed, by element type: the precision that was actually in effect."""
         self.keys: dict[Edge, TensorKey] = {}
-        self.aligned = 0
         self.unordered: list[str] = []
         """Ops whose outputs could not be told apart."""
         self.parameters: set[int] = set()
         """Constants that ops read as parameters."""
-        self.meanings: dict[int, Quantization] = {}
-        """Of those that are compressed weights."""
-        self._rounded = Rounded()
-        self.unclear: list[str] = []
-        """Ops that make a weight in a way that cannot be said."""
+        self.quantizations: dict[int, Quantization] = {}
+        """Of the parameters that are compressed weights."""
+        self._quantize_steps = QuantizeSteps()
+        self.unknown_weights: list[str] = []
+        """Ops that decompress a weight whose quantization is unknown."""
 
-    def lies(self, name: str, array: NDArray) -> None:
-        """Where an input or state lies: caches of one size begin with the same bytes, and only
-        their places tell them apart."""
-        value = placed(array)
+    def add_input(self, name: str, array: NDArray) -> None:
+        """Remember the address of an input or state: caches of one size begin with the same bytes,
+        and only their addresses differ."""
+        value = wrap_ndarray(array)
         if value is not None and value.address:
-            held = Held(value.form, value.digest, Tie(given=name))
-            self._held.setdefault(value.address, []).append(held)
+            content = MemoryContent(value.form, value.digest, KernelInput(model_input=name))
+            self._contents.setdefault(value.address, []).append(content)
 
     @property
     def kernels(self) -> int:
-        """How many were recorded."""
+        """Number of kernels that were recorded."""
         return len(self._edges)
 
-    def values(self, kernel: int, name: str, kind: str, raw: Sequence[Any]) -> None:
-        """One callback of a kernel that computes."""
-        now = perf_counter_ns()
+    def add_values(self, kernel: int, name: str, kind: str, raw: Sequence[Any]) -> None:
+        """Take the inputs or outputs of a kernel from a callback."""
+        now_ns = perf_counter_ns()
         if kind == "input":
-            self._read = [seen(r) for r in raw]
-            self._ties = [self._tie(value) for value in self._read]
-            # The kernel may write where it reads.
-            several = short(name) == "split"
-            self._read = [of_array(v.array.copy()) for v in self._read] if several else []
-            # The kernel runs between the two callbacks; what they do themselves is not its time.
-            self._began = perf_counter_ns()
+            inputs = [wrap_raw(r) for r in raw]
+            self._kernel_inputs = [self._find_source(value) for value in inputs]
+            # The kernel may overwrite its inputs, so those that are needed later are copied.
+            is_split = short_type(name) == "split"
+            self._split_inputs = [wrap_array(v.array.copy()) for v in inputs] if is_split else []
+            # The kernel runs between the two callbacks; their own time does not count.
+            self._started_ns = perf_counter_ns()
         elif kind == "output" and raw:
-            self._took = now - self._began if self._began is not None else None
-            self._began = None
-            self._kernel(kernel, name, [seen(r) for r in raw])
+            started_ns = self._started_ns
+            self._duration_ns = now_ns - started_ns if started_ns is not None else None
+            self._started_ns = None
+            self._record_kernel(kernel, name, [wrap_raw(r) for r in raw])
 
-    def producer(self, array: Array) -> Edge | None:
-        """The op whose output holds these values; the last one where there are several."""
-        value = of_array(array)
-        found = self._last.get((value.form, value.digest))
-        if found is None and (value.form, value.digest) in self._given:
-            return self._given_edges[self._given[value.form, value.digest]]
-        return found
+    def find_producer(self, array: Array) -> Edge | None:
+        """Find the op whose output holds these values; the last one where there are several."""
+        value = wrap_array(array)
+        edge = self._last_edge.get((value.form, value.digest))
+        if edge is None and (value.form, value.digest) in self._input_by_digest:
+            return self._input_edges[self._input_by_digest[value.form, value.digest]]
+        return edge
 
     def record_results(self, outputs: Mapping[str, Array], states: Mapping[str, Array]) -> None:
-        """Record what the function gives and what its states hold after it, once it has run."""
+        """Record the outputs of the function and its states after it has run."""
         for position, (name, array) in enumerate(outputs.items()):
-            edge = self.producer(array)
+            edge = self.find_producer(array)
             self._recorder.tensor(
                 edge.op if edge is not None else OpKey(name),
                 array,
@@ -129,7 +143,7 @@ class Capture:
                 alias_of=str(self.keys.get(edge, "")) if edge is not None else "",
             )
         for name, array in states.items():
-            edge = self.producer(array)
+            edge = self.find_producer(array)
             self._recorder.tensor(
                 OpKey(name),
                 array,
@@ -139,127 +153,141 @@ class Capture:
                 alias_of=str(self.keys.get(edge, "")) if edge is not None else "",
             )
         for op in self.unordered:
+            self._recorder.note(f"the outputs of {op} were not recorded: their order is unknown")
+        if self.unknown_weights:
             self._recorder.note(
-                f"the outputs of {op} were not recorded: nothing tells which is which"
-            )
-        if self.unclear:
-            self._recorder.note(
-                f"what the integers of {len(self.unclear)} compressed weights mean could not be"
-                f" said, such as of {self.unclear[0]}: what they cost is judged as if in floats"
+                f"the quantization of {len(self.unknown_weights)} compressed weights is unknown,"
+                f" such as that of {self.unknown_weights[0]}: their error is judged as that of"
+                " floats"
             )
         if not self.kernels:
             raise CaptureError(
-                "kernels reported by the Core AI runtime", "none", "use coreai-core 1.0.0b3"
+                "the Core AI runtime reported no kernels", cure="use coreai-core 1.0.0b3"
             )
 
     def record_parameters(self, recorded: set[int]) -> None:
-        """The constants that ops read; of each run once, whatever the number of its
-        parts: those `recorded` before are left out, and the others are added to them."""
-        whole = self._recorder.for_part(Part())
+        """Record the constants that ops read, once per run whatever the number of its parts.
+
+        Those in `recorded` are skipped; the others are added to it.
+        """
+        recorder = self._recorder.for_part(Part())
         for constant in sorted(self.parameters - recorded):
-            known = self.meanings.get(constant)
-            array = rows(self._constants.values[constant], known)
-            whole.tensor(constant_key(constant), array, role=Role.PARAMETER, quantization=known)
+            quantization = self.quantizations.get(constant)
+            array = reshape_to_rows(self._constants.values[constant], quantization)
+            recorder.tensor(
+                constant_key(constant), array, role=Role.PARAMETER, quantization=quantization
+            )
         recorded |= self.parameters
 
-    def _kernel(self, kernel: int, name: str, made: list[Seen]) -> None:
-        outputs = order_outputs(name, made, self._read)
-        shapes = [value.array.shape for value in outputs or made]
-        node, order = self._aligner.kernel(name, self._ties, shapes)
-        self.aligned += node is not None
-        said = self._said(kernel, node)
+    def _record_kernel(self, kernel: int, name: str, raw_outputs: list[RuntimeArray]) -> None:
+        outputs = order_outputs(name, raw_outputs, self._split_inputs)
+        shapes = [value.array.shape for value in outputs or raw_outputs]
+        node, order = self._matcher.match_kernel(name, self._kernel_inputs, shapes)
+        debug = self._find_debug_info(kernel, node)
         type = name if name.startswith("coreai.") else f"coreai.{name}"
-        ties = [self._ties[i] for i in order]
+        inputs = [self._kernel_inputs[i] for i in order]
+        duration_ns = self._duration_ns
         op = Op(
-            OpKey(self._names.of(kernel, name, said)),
+            OpKey(self._names.name_of(kernel, name, debug)),
             type,
-            tuple(edge for tie in ties if (edge := self._edge(tie)) is not None),
-            attributes=self._attributes(ties)
+            tuple(edge for i in inputs if (edge := self._find_edge(i)) is not None),
+            attributes=self._make_attributes(inputs)
             | ({"part_of": node.step} if node and node.step else {})
-            | ({"nanoseconds": self._took} if self._took is not None else {}),
-            module=said.module,
-            module_type=said.module_type,
-            source=said.source,
-            origins=said.origins,
+            | ({"nanoseconds": duration_ns} if duration_ns is not None else {}),
+            module=debug.module,
+            module_type=debug.module_type,
+            source=debug.source,
+            origins=debug.origins,
         )
         key = self._recorder.op(op)
-        self._edges.append([Edge(key, i) for i in range(len(made))])
+        self._edges.append([Edge(key, i) for i in range(len(raw_outputs))])
         if outputs is None:
             self.unordered.append(str(key))
             return
-        if short(name) in UNPACKING:
-            self._unpacked(key, short(name), ties, outputs[0].array)
-        rounded = self._rounded.step(node, self._plain(ties)) if node is not None else None
+        if short_type(name) in UNPACKING_KERNELS:
+            self._add_weight(key, short_type(name), inputs, outputs[0].array)
+        quantization = None
+        if node is not None:
+            quantization = self._quantize_steps.add_step(node, self._constants_of(inputs))
         for index, value in enumerate(outputs):
-            self._output(key, index, value, rounded)
+            self._record_output(key, index, value, quantization)
 
-    def _plain(self, ties: Sequence[Tie]) -> list[Array]:
-        """The constants that a kernel reads."""
-        return [self._constants.values[tie.constant] for tie in ties if tie.constant >= 0]
+    def _constants_of(self, inputs: Sequence[KernelInput]) -> list[Array]:
+        return [self._constants.values[i.constant] for i in inputs if i.constant >= 0]
 
-    def _unpacked(self, key: OpKey, kernel: str, ties: Sequence[Tie], made: Array) -> None:
-        read = [tie.constant for tie in ties if tie.constant >= 0]
-        found = meaning(kernel, [self._constants.values[c] for c in read], made)
-        if found is not None:
-            self.meanings[read[found[0]]] = found[1]
-        else:
-            self.unclear.append(str(key))
+    def _add_weight(
+        self, key: OpKey, kernel: str, inputs: Sequence[KernelInput], weight: Array
+    ) -> None:
+        """Find the quantization of the compressed weight that a kernel decompressed."""
+        constants = [i.constant for i in inputs if i.constant >= 0]
+        arrays = [self._constants.values[constant] for constant in constants]
+        match = find_quantization(kernel, arrays, weight)
+        if match is None:
+            self.unknown_weights.append(str(key))
+            return
+        position, quantization = match
+        self.quantizations[constants[position]] = quantization
 
-    def _output(
-        self, key: OpKey, index: int, value: Seen, meaning: Quantization | None = None
+    def _record_output(
+        self, key: OpKey, index: int, value: RuntimeArray, quantization: Quantization | None = None
     ) -> None:
         edge = Edge(key, index)
-        kept = self._recorder.tensor(
-            key, value.array, index=index, device=self._device, quantization=meaning
+        self.keys[edge] = self._recorder.tensor(
+            key, value.array, index=index, device=self._device, quantization=quantization
         )
-        self.keys[edge] = kept
-        here = self._held.setdefault(value.address, [])
-        here.append(Held(value.form, value.digest, Tie(len(self._edges) - 1, index)))
-        del here[:-_KEPT]
-        self._last[value.form, value.digest] = edge
-        kind = from_numpy(value.array.dtype).name
-        if kind in FLOATS:
-            self.computed[kind] += value.array.size
+        source = KernelInput(len(self._edges) - 1, index)
+        contents = self._contents.setdefault(value.address, [])
+        contents.append(MemoryContent(value.form, value.digest, source))
+        del contents[:-_MAX_CONTENTS_PER_ADDRESS]
+        self._last_edge[value.form, value.digest] = edge
+        dtype = from_numpy(value.array.dtype).name
+        if dtype in FLOATS:
+            self.computed[dtype] += value.array.size
 
-    def _tie(self, value: Seen) -> Tie:
+    def _find_source(self, value: RuntimeArray) -> KernelInput:
+        """Find where a value comes from, by its address, form and bytes."""
         if value.address:
-            for held in reversed(self._held.get(value.address, ())):
-                if held.form == value.form and held.digest == value.digest:
-                    return held.tie
-        return Tie(given=self._given.get((value.form, value.digest), ""))
+            for content in reversed(self._contents.get(value.address, ())):
+                if content.form == value.form and content.digest == value.digest:
+                    return content.source
+        name = self._input_by_digest.get((value.form, value.digest), "")
+        return KernelInput(model_input=name)
 
-    def _edge(self, tie: Tie) -> Edge | None:
-        if tie.given:
-            return self._given_edges[tie.given]
-        if tie.kernel >= 0:
-            return self._edges[tie.kernel][tie.index]
-        if tie.constant >= 0 and self._constants.attribute(tie.constant) is None:
-            self.parameters.add(tie.constant)
-            return Edge(constant_key(tie.constant), role=Role.PARAMETER)
+    def _find_edge(self, source: KernelInput) -> Edge | None:
+        if source.model_input:
+            return self._input_edges[source.model_input]
+        if source.kernel >= 0:
+            return self._edges[source.kernel][source.index]
+        if source.constant >= 0 and self._constants.attribute(source.constant) is None:
+            self.parameters.add(source.constant)
+            return Edge(constant_key(source.constant), role=Role.PARAMETER)
         return None
 
-    def _attributes(self, ties: Sequence[Tie]) -> dict[str, Any]:
-        plain = [self._constants.attribute(t.constant) for t in ties if t.constant >= 0]
-        found = [value for value in plain if value is not None]
-        return {"constants": found} if found else {}
+    def _make_attributes(self, inputs: Sequence[KernelInput]) -> dict[str, Any]:
+        attributes = [self._constants.attribute(i.constant) for i in inputs if i.constant >= 0]
+        constants = [value for value in attributes if value is not None]
+        return {"constants": constants} if constants else {}
 
-    def _said(self, kernel: int, node: Node | None) -> Debug:
+    def _find_debug_info(self, kernel: int, node: ProgramNode | None) -> DebugInfo:
         if node is not None and node.call is not None:
             return node.call
-        return self._names.debug.get(kernel, NOTHING)
+        return self._names.debug.get(kernel, NO_DEBUG_INFO)
 
 
 def record_inputs(
     recorder: Recorder,
-    fed: Mapping[str, Array],
+    inputs: Mapping[str, Array],
     states: Mapping[str, Array],
-    given: frozenset[str],
+    passed: frozenset[str],
 ) -> None:
-    """Record what a function is given: its inputs, and what its states begin with."""
-    for name, array in fed.items():
+    """Record the inputs of a function and the values of its states before it runs.
+
+    `passed` are the names for which the caller passed values.
+    """
+    for name, array in inputs.items():
         recorder.tensor(OpKey(name), array, role=Role.MODEL_INPUT, name=name)
     for name, array in states.items():
-        if name in given:
-            # As an input it is fed again when the run serves as inputs.
+        if name in passed:
+            # As an input it is passed again when the run is used as inputs.
             recorder.tensor(OpKey(name), array, role=Role.MODEL_INPUT, name=name)
         recorder.tensor(OpKey(name), array, role=Role.STATE, index=1, name=name)

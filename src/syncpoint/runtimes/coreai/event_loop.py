@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, so that captures work inside notebooks too."""
+"""An event loop in a thread of its own, so that captures also work inside notebooks."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 _T = TypeVar("_T")
 
 
-class Loop:
-    """Runs coroutines to their end, and keeps async context managers open until `close`."""
+class EventLoop:
+    """Runs coroutines, and keeps async context managers open until `close`."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -23,15 +23,15 @@ class Loop:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """What the coroutine returns; what it raises is raised here."""
+        """Run a coroutine and return what it returns; its exceptions are raised."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def enter(self, manager: Any) -> Any:
-        """What an async context manager gives; it is left when the loop is closed."""
+        """Enter an async context manager; it is exited when the loop is closed."""
         return self.run(self._stack.enter_async_context(manager))
 
     def close(self) -> None:
-        """Leave what was entered and end the thread."""
+        """Exit the context managers and end the thread."""
         if self._loop.is_closed():
             return
         self.run(self._stack.aclose())

@@ -1,4 +1,4 @@
-"""Loads a Core AI asset from its folder, and chooses the function and compute unit to run."""
+"""Loads a Core AI asset from its folder, and chooses the function and the compute unit to run."""
 
 from __future__ import annotations
 
@@ -17,66 +17,73 @@ from syncpoint.runtimes.exception_text import one_line
 
 
 def load_asset(path: Path) -> AIModelAsset:
-    """Load the asset in the folder `path`; what would end the process is refused before."""
+    """Load the asset in the folder `path`; a damaged asset is refused first."""
     if not path.is_dir():
-        raise InputError("an .aimodel folder", f"no folder {path}")
-    # Core AI does not survive a damaged asset: it ends the process.
+        raise InputError(f"no such folder: {path}", cure="pass the path of an .aimodel folder")
+    # Core AI ends the process when it loads a damaged asset.
     if not AIModelAsset.is_valid(path):
-        raise InputError(f"{path} as a Core AI asset", "a folder without a program or metadata")
+        raise InputError(
+            f"{path} is not a Core AI asset (a folder without a program or metadata)",
+            cure="copy it again, or convert the model again",
+        )
     code, digest = path / "main.mlirb", path / "main.hash"
     if code.is_file() and digest.is_file():
         with code.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").digest()
-        if found != digest.read_bytes():
+            code_digest = hashlib.file_digest(file, "sha256").digest()
+        if code_digest != digest.read_bytes():
             raise InputError(
-                f"{code} as it was written", "other bytes than main.hash says", "copy it again"
+                f"{code} is damaged: it has other bytes than main.hash says", cure="copy it again"
             )
     try:
         return AIModelAsset.load(path)
     except Exception as error:
-        raise InputError(f"{path} as a Core AI asset", one_line(error)) from error
+        raise InputError(
+            f"Core AI cannot load {path}: {one_line(error)}",
+            cure="convert the model again with this version of coreai-core",
+        ) from error
 
 
-def choose_function(asked: str, names: Sequence[str], path: Path) -> str:
-    """The function to run: the one that is asked for, `main`, or the only one."""
-    known = sorted(names)
-    if asked:
-        if asked in known:
-            return asked
-        raise InputError(f"a function of {path.name}", repr(asked), f"it has: {', '.join(known)}")
-    if len(known) == 1:
-        return known[0]
-    if "main" in known:
+def choose_function(requested: str, names: Sequence[str], path: Path) -> str:
+    """Return the function to run: the requested one, `main`, or the only one."""
+    functions = sorted(names)
+    if requested:
+        if requested in functions:
+            return requested
+        raise InputError(
+            f"{path.name} has no function {requested!r}",
+            cure=f"set function to one of: {', '.join(functions)}",
+        )
+    if len(functions) == 1:
+        return functions[0]
+    if "main" in functions:
         return "main"
     raise InputError(
-        f"one function of {path.name} to be named",
-        f"{len(known)} functions",
-        f"set function to one of: {', '.join(known)}",
+        f"{path.name} has {len(functions)} functions, and none is called main",
+        cure=f"set function to one of: {', '.join(functions)}",
     )
 
 
-def private_attribute(of: Any, name: str) -> Any:
-    """What is not public but needed; a version without it is named at once."""
-    if not hasattr(of, name):
+def private_attribute(owner: Any, name: str) -> Any:
+    """Return an attribute of coreai-core that is not public; Unsupported if it is missing."""
+    if not hasattr(owner, name):
         raise Unsupported(
-            f"a coreai-core that shows {name}",
-            f"version {version('coreai-core')}",
-            "install coreai-core==1.0.0b3",
+            f"version {version('coreai-core')} of coreai-core has no {name}",
+            cure="install coreai-core==1.0.0b3",
         )
-    return getattr(of, name)
+    return getattr(owner, name)
 
 
-def specialize(asked: str) -> Any:
-    """How to compile for a compute unit; None for the runtime's own way."""
-    if not asked:
+def specialize(compute_unit: str) -> Any:
+    """Return the options that compile for a compute unit; None lets the runtime choose."""
+    if not compute_unit:
         return None
     options = rt.SpecializationOptions
     if not options.is_supported():
         raise InputError(
-            "a Core AI runtime with a choice of compute units for compute_units",
-            f"{asked} on {platform.system()}",
-            "use macOS with USE_OS_COREAI=1, or leave it out",
+            f"the Core AI runtime on {platform.system()} cannot choose compute units, so"
+            f" compute_units={compute_unit} is not possible",
+            cure="use macOS with USE_OS_COREAI=1, or leave out compute_units",
         )
-    if asked == "cpu":
+    if compute_unit == "cpu":
         return options.cpu_only()
-    return options.from_preferred_compute_unit_kind(getattr(rt.ComputeUnitKind, asked)())
+    return options.from_preferred_compute_unit_kind(getattr(rt.ComputeUnitKind, compute_unit)())

@@ -1,9 +1,8 @@
-"""The ops of an asset as it is written: in order, with the order of their operands.
+"""Reads the program of an asset: its ops in order, with the order of their operands.
 
-The runtime shows what a kernel reads and writes as sets. Which operand is the first, and which
-call a kernel of a shared body belongs to, is said by the program alone. Reading it takes parts
-of coreai-core that are not public: where they are missing there is no program, and the capture
-says so.
+The runtime shows what a kernel reads and writes as sets. Only the program says which operand is the
+first, and to which call a kernel of a shared body belongs. Reading it needs parts of coreai-core
+that are not public. Without them there is no program, and the capture has a note.
 """
 
 from __future__ import annotations
@@ -13,206 +12,220 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from syncpoint.runtimes.coreai.debug_info import Debug, read_location
-from syncpoint.runtimes.coreai.kernel_names import short
+from syncpoint.runtimes.coreai.debug_info import DebugInfo, parse_location
+from syncpoint.runtimes.coreai.kernel_names import short_type
 
 _TENSOR = re.compile(r"tensor<((?:(?:\d+|\?)x)*)(\w+)>")
 _CALLEE = re.compile(r"@([\w.$-]+)")
-_SILENT = frozenset({"constant", "output", "create_token", "read_handle", "write_handle"})
-"""Ops of the program that no kernel does."""
+_OPS_WITHOUT_KERNEL = frozenset(
+    {"constant", "output", "create_token", "read_handle", "write_handle"}
+)
 
 Source = tuple[str, Any, int]
 """("node", number of the node, result), ("argument", name, 0), ("constant", form, 0) or UNKNOWN."""
 UNKNOWN: Source = ("unknown", None, 0)
-"""What a state holds: it depends on what was written before."""
+"""The value of a state, which depends on earlier writes."""
 
 
 @dataclass(kw_only=True)
-class Node:
-    """One op of the program, bodies of calls included."""
+class ProgramNode:
+    """One op of the program; ops in bodies of calls are nodes too."""
 
     number: int
     name: str
     operands: tuple[Source, ...]
     shapes: tuple[tuple[int, ...] | None, ...]
-    """Of the results; -1 for an axis that is open, None where nothing is said."""
-    call: Debug | None = None
-    """For an op of a body: where the call is from; it completes the call or is inside it."""
+    """Of the results; -1 for an open axis, None for an unknown shape."""
+    call: DebugInfo | None = None
+    """For an op of a body: the debug information of the call."""
     step: str = ""
-    """The op of the program that this is a step of, where the compiler takes it apart."""
+    """Type of the op that this node is a step of, if the compiler splits it into steps."""
     group: int = -1
     """Number of the first step of that op."""
-    plain: bool = False
-    """Whether that op takes nothing away before it scales."""
+    has_zero_minimum: bool = False
+    """Whether that op subtracts nothing before it scales."""
     twin: int = -1
-    """The same step of an equal op before it, which may be computed once for both."""
+    """Number of the same step of an equal earlier op; both may be computed once."""
 
 
 _STEPS = {
     "quantize": ("sub", "divide", "round", "add", "maximum", "minimum", "cast"),
     "dequantize": ("cast", "sub", "mul", "add"),
 }
-"""Ops that no kernel does as a whole -> the kernels that do it together, of which some may be
-merged with what is around them."""
-_OPERANDS = {
+"""Ops that the compiler splits -> the kernels of their steps, some of which may be merged with
+other ops."""
+_CONSTANT_OPERANDS = {
     "quantize": {"sub": 3, "divide": 1, "add": 2, "maximum": 2, "minimum": 2},
     "dequantize": {"sub": 2, "mul": 1, "add": 3},
 }
-"""Which operand a step takes its constant from: scale, zero point or least value."""
+"""Step -> the operand of the op that is its constant: scale, zero point or minimum."""
 
 
 @dataclass
-class Program:
-    """One function of an asset, flat."""
+class AssetProgram:
+    """One function of an asset; calls are inlined."""
 
-    nodes: list[Node] = field(default_factory=list)
-    said: dict[str, Debug] = field(default_factory=dict)
-    """By torch node: module and lines, from the ops that were made from it alone."""
+    nodes: list[ProgramNode] = field(default_factory=list)
+    debug_by_node: dict[str, DebugInfo] = field(default_factory=dict)
+    """By torch node: module and source lines, from the ops of that node alone."""
 
 
-def read(asset: Any, function: str) -> Program | None:
-    """The function of this name; None where this version of coreai-core keeps it to itself."""
+def read_program(asset: Any, function: str) -> AssetProgram | None:
+    """Read a function; None where this version of coreai-core does not show programs."""
     try:
         from coreai._compiler import ir
 
         module = asset.program._module._mlir_module.operation
-        graphs = {_symbol(op): op for op in _inside(module) if op.name == "coreai.graph"}
-        return _Reader(ir, graphs).function(function)
+        graphs = {_symbol(op): op for op in _list_ops(module) if op.name == "coreai.graph"}
+        return _ProgramReader(ir, graphs).read_function(function)
     except (ImportError, AttributeError, KeyError, TypeError, ValueError):
         return None
 
 
-class _Reader:
+class _ProgramReader:
     def __init__(self, ir: Any, graphs: Mapping[str, Any]) -> None:
         self._ir = ir
         self._graphs = graphs
-        self._made = Program()
+        self._program = AssetProgram()
         self._calls = 0
-        self._taken_apart: dict[Any, int] = {}
+        self._first_steps: dict[Any, int] = {}
+        """Type and operands of an op that is split -> number of its first step."""
 
-    def function(self, name: str) -> Program:
+    def read_function(self, name: str) -> AssetProgram:
         graph = self._graphs[name]
         block = graph.regions[0].blocks[0]
-        given = _argument_names(graph)
-        known = {arg: ("argument", n, 0) for arg, n in zip(block.arguments, given, strict=True)}
-        self._body(block, known, None, {name})
-        return self._made
+        names = _argument_names(graph)
+        sources = {arg: ("argument", n, 0) for arg, n in zip(block.arguments, names, strict=True)}
+        self._add_body(block, sources, None, {name})
+        return self._program
 
-    def _body(
-        self, block: Any, known: dict[Any, Source], call: Debug | None, around: set[str]
+    def _add_body(
+        self, block: Any, sources: dict[Any, Source], call: DebugInfo | None, callers: set[str]
     ) -> tuple[Source, ...]:
-        """Adds the ops of a block; gives what it returns."""
+        """Add the ops of a block; returns the sources of its outputs."""
         for view in block.operations:
             op = view.operation
-            kind = short(op.name)
-            said = read_location(str(op.location))
-            if call is None and len(said.origins) == 1:
-                self._made.said.setdefault(said.origins[0], said)
-            operands = tuple(known.get(v, UNKNOWN) for v in op.operands)
+            kind = short_type(op.name)
+            debug = parse_location(str(op.location))
+            if call is None and len(debug.origins) == 1:
+                self._program.debug_by_node.setdefault(debug.origins[0], debug)
+            operands = tuple(sources.get(v, UNKNOWN) for v in op.operands)
             if kind == "output":
                 return operands
-            if kind in _SILENT:
-                known |= {r: _constant(r) if kind == "constant" else UNKNOWN for r in op.results}
+            if kind in _OPS_WITHOUT_KERNEL:
+                is_constant = kind == "constant"
+                sources |= {r: _constant_source(r) if is_constant else UNKNOWN for r in op.results}
                 continue
             callee = _CALLEE.search(str(op.attributes["callee"])) if kind == "invoke" else None
             name = callee[1] if callee else ""
-            if name in self._graphs and name not in around:
-                self._call(op, operands, name, known, call or said, around)
+            if name in self._graphs and name not in callers:
+                self._add_call(op, operands, name, sources, call or debug, callers)
                 continue
             if kind == "get_shape":
-                operands = ()  # its kernel reads no values, and shows none
+                operands = ()  # its kernel reads no values
             if kind in _STEPS:
-                known[op.results[0]] = self._steps(op, kind, operands, call or said)
+                sources[op.results[0]] = self._add_steps(op, kind, operands, call or debug)
                 continue
             shapes = tuple(_shape(result) for result in op.results)
-            node = Node(
-                number=len(self._made.nodes), name=kind, operands=operands, shapes=shapes, call=call
+            node = ProgramNode(
+                number=len(self._program.nodes),
+                name=kind,
+                operands=operands,
+                shapes=shapes,
+                call=call,
             )
-            self._made.nodes.append(node)
-            known |= {r: ("node", node.number, i) for i, r in enumerate(op.results)}
+            self._program.nodes.append(node)
+            sources |= {r: ("node", node.number, i) for i, r in enumerate(op.results)}
         return ()
 
-    def _steps(self, op: Any, kind: str, operands: Sequence[Source], said: Debug) -> Source:
-        """The nodes of an op that the compiler takes apart; gives what the last of them makes."""
-        if not said.origins:
+    def _add_steps(
+        self, op: Any, kind: str, operands: Sequence[Source], debug: DebugInfo
+    ) -> Source:
+        """Add the steps of an op that the compiler splits; returns the source of its output."""
+        if not debug.origins:
             self._calls += 1
-            said = replace(said, origins=(f"@{kind}.{self._calls}",))
-        group = len(self._made.nodes)
-        twin = self._taken_apart.setdefault((kind, operands[0], tuple(op.operands)[1:]), group)
-        plain = _is_zero(op.operands[3])
+            debug = replace(debug, origins=(f"@{kind}.{self._calls}",))
+        group = len(self._program.nodes)
+        first_twin = self._first_steps.setdefault(
+            (kind, operands[0], tuple(op.operands)[1:]), group
+        )
+        has_zero_minimum = _is_zero(op.operands[3])
         last, shapes = operands[0], (_shape(op.results[0]),)
-        for at, name in enumerate(_STEPS[kind]):
-            constant = _OPERANDS[kind].get(name)
-            read = (last,) if constant is None else (last, _widened(operands[constant]))
-            number = len(self._made.nodes)
-            ends = at == len(_STEPS[kind]) - 1
-            same = twin + at if twin != group else -1
-            call = replace(said, completes=ends)
-            node = Node(
+        for position, name in enumerate(_STEPS[kind]):
+            constant = _CONSTANT_OPERANDS[kind].get(name)
+            step_operands: tuple[Source, ...] = (last,)
+            if constant is not None:
+                step_operands = (last, _as_float32(operands[constant]))
+            number = len(self._program.nodes)
+            is_last = position == len(_STEPS[kind]) - 1
+            twin = first_twin + position if first_twin != group else -1
+            call = replace(debug, completes=is_last)
+            node = ProgramNode(
                 number=number,
                 name=name,
-                operands=read,
+                operands=step_operands,
                 shapes=shapes,
                 call=call,
                 step=kind,
                 group=group,
-                plain=plain,
-                twin=same,
+                has_zero_minimum=has_zero_minimum,
+                twin=twin,
             )
-            self._made.nodes.append(node)
+            self._program.nodes.append(node)
             last = ("node", number, 0)
         return last
 
-    def _call(
+    def _add_call(
         self,
         op: Any,
         operands: Sequence[Source],
         callee: str,
-        known: dict[Any, Source],
-        call: Debug,
-        around: set[str],
+        sources: dict[Any, Source],
+        call: DebugInfo,
+        callers: set[str],
     ) -> None:
         if not call.origins:
-            # Nothing is known of the torch program; what belongs together still is.
+            # Without debug information, a generated origin still groups the ops of the call.
             self._calls += 1
             call = replace(call, origins=(f"@{callee}.{self._calls}",))
         block = self._graphs[callee].regions[0].blocks[0]
-        inner = dict(zip(block.arguments, operands, strict=True))
-        first = len(self._made.nodes)
-        returned = self._body(block, inner, call, {*around, callee})
-        known |= dict(zip(op.results, returned, strict=True))
-        ends = {source[1] for source in returned if source[0] == "node"}
-        for node in self._made.nodes[first:]:
-            if node.number in ends and node.call is call:
+        inner_sources = dict(zip(block.arguments, operands, strict=True))
+        first = len(self._program.nodes)
+        outputs = self._add_body(block, inner_sources, call, {*callers, callee})
+        sources |= dict(zip(op.results, outputs, strict=True))
+        last_numbers = {source[1] for source in outputs if source[0] == "node"}
+        for node in self._program.nodes[first:]:
+            if node.number in last_numbers and node.call is call:
                 node.call = replace(call, completes=True)
 
 
-def _inside(op: Any) -> list[Any]:
+def _list_ops(op: Any) -> list[Any]:
     return [view.operation for region in op.regions for b in region.blocks for view in b.operations]
 
 
-def _constant(result: Any) -> Source:
-    found = _TENSOR.fullmatch(str(result.type))
-    return ("constant", (_shape(result), found[2]), 0) if found else UNKNOWN
+def _constant_source(constant: Any) -> Source:
+    match = _TENSOR.fullmatch(str(constant.type))
+    return ("constant", (_shape(constant), match[2]), 0) if match else UNKNOWN
 
 
 def _is_zero(value: Any) -> bool:
-    """Whether a value is a constant of nothing but zeros, as its text says."""
+    """Whether a value is a constant of zeros only, by its text."""
     owner = getattr(value.owner, "operation", value.owner)
-    said = str(owner.attributes["value"]) if getattr(owner, "name", "") == "coreai.constant" else ""
-    return said.startswith("dense<0.000000e+00>")
+    is_constant = getattr(owner, "name", "") == "coreai.constant"
+    text = str(owner.attributes["value"]) if is_constant else ""
+    return text.startswith("dense<0.000000e+00>")
 
 
-def _widened(source: Source) -> Source:
-    """A constant as the kernels of steps read it: a zero point is a float there."""
+def _as_float32(source: Source) -> Source:
+    """A constant as the kernels of steps read it: they read a zero point as float32."""
     return ("constant", (source[1][0], "f32"), 0) if source[0] == "constant" else source
 
 
-def _shape(result: Any) -> tuple[int, ...] | None:
-    found = _TENSOR.fullmatch(str(result.type))
-    if found is None:
+def _shape(value: Any) -> tuple[int, ...] | None:
+    match = _TENSOR.fullmatch(str(value.type))
+    if match is None:
         return None
-    return tuple(-1 if n == "?" else int(n) for n in found[1].split("x")[:-1])
+    return tuple(-1 if n == "?" else int(n) for n in match[1].split("x")[:-1])
 
 
 def _symbol(op: Any) -> str:
@@ -220,8 +233,8 @@ def _symbol(op: Any) -> str:
 
 
 def _argument_names(graph: Any) -> list[str]:
-    found = []
+    names = []
     for entry in graph.attributes["arg_attrs"]:
-        named = re.search(r'coreai\.name = "([^"]+)"', str(entry))
-        found.append(named[1] if named else "")
-    return found
+        match = re.search(r'coreai\.name = "([^"]+)"', str(entry))
+        names.append(match[1] if match else "")
+    return names

@@ -36,30 +36,33 @@ class CoreAIRuntime:
         return isinstance(model, str | Path) and str(model).rstrip("/").endswith(".aimodel")
 
     def options(self) -> tuple[Option, ...]:
-        """The settings that `open` understands."""
+        """List the options of `open`."""
         return (
-            Option("function", str, "", "which function of the asset; empty takes main or the one"),
+            Option("function", str, "", "function of the asset (default: main, or the only one)"),
             Option(
                 "compute_units",
                 str,
                 "",
-                "where to run it; empty leaves the choice to Core AI, any other needs macOS",
+                "where to run it (default: Core AI chooses); needs macOS",
                 ("cpu", "gpu", "neural_engine"),
             ),
             Option(
                 "steps",
                 bool,
                 False,
-                "take the samples as steps of one sequence: states go from each to the next",
+                "treat the samples as steps of one sequence: each step gets the states of the last",
             ),
         )
 
     def open(self, model: object, options: Mapping[str, Any]) -> CoreAISession:
-        """Load the asset; it is left as it was."""
+        """Load the asset; it is not changed."""
         if self.version() is None:
             raise MissingExtra("coreai-core", self.extra, "the runtime coreai")
         if not isinstance(model, str | Path) or not self.accepts(model):
-            raise InputError("the path of an .aimodel folder", f"a {type(model).__qualname__}")
+            raise InputError(
+                f"a {type(model).__qualname__} is not the path of an .aimodel folder",
+                cure="pass the path of an .aimodel folder",
+            )
         try:
             from syncpoint.runtimes.coreai.session import CoreAISession
         except ImportError as error:

@@ -1,4 +1,4 @@
-"""A Core AI asset that is loaded and can be run."""
+"""A loaded Core AI asset: the Session, which runs one of its functions."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from syncpoint.errors import CaptureError, InputError, Unsupported
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Edge, Observer, OpKey, Role
 from syncpoint.run.recorder import Recorder
-from syncpoint.runtimes.coreai import debug_info, program
-from syncpoint.runtimes.coreai.arrays import NAMES, to_coreai, to_numpy
-from syncpoint.runtimes.coreai.callbacks import Watch
-from syncpoint.runtimes.coreai.capture import Capture, record_inputs
-from syncpoint.runtimes.coreai.event_loop import Loop
-from syncpoint.runtimes.coreai.kernel_names import Names
+from syncpoint.runtimes.coreai.arrays import DTYPE_NAMES, to_coreai, to_numpy
+from syncpoint.runtimes.coreai.callbacks import RuntimeCallbacks
+from syncpoint.runtimes.coreai.capture import CoreAICapture, record_inputs
+from syncpoint.runtimes.coreai.debug_info import parse_debug_info
+from syncpoint.runtimes.coreai.event_loop import EventLoop
+from syncpoint.runtimes.coreai.kernel_names import KernelNames
 from syncpoint.runtimes.coreai.load_asset import (
     choose_function,
     load_asset,
     private_attribute,
     specialize,
 )
+from syncpoint.runtimes.coreai.program import read_program
 from syncpoint.runtimes.environment import describe_environment
 from syncpoint.runtimes.exception_text import one_line
 from syncpoint.runtimes.inputs.bind_inputs import bind
@@ -40,23 +41,24 @@ _CPU = "CPU interpreter"
 _NOT_EXERCISED = (
     "Core AI ran on its CPU interpreter: the Neural Engine and the GPU were not exercised"
 )
-_NO_DEBUG = (
-    "the asset says nothing of the torch program it was made from (converted in RELEASE mode, or"
+_NO_DEBUG_INFO = (
+    "the asset has no debug information about its torch program (converted in RELEASE mode, or"
     " stripped): its ops are paired by structure and values only"
 )
 _NO_PROGRAM = (
     "this version of coreai-core does not show the program of an asset: the order of operands is"
-    " not known, and origins of ops in shared bodies may be those of another call"
+    " unknown, and origins of ops in shared bodies may be those of another call"
 )
 
 
 @dataclass
 class _StateTotals(RunTotals):
-    """What holds of all parts of a run together, and what its steps hand on."""
+    """The totals of a run, with the states that a step passes to the next."""
 
     parameters: set[int] = field(default_factory=set)
+    """Constants that are already recorded."""
     states: dict[str, Array] = field(default_factory=dict)
-    """What the last step left, where samples are steps."""
+    """The states after the last step, where samples are steps."""
 
 
 class CoreAISession(BaseSession):
@@ -69,8 +71,8 @@ class CoreAISession(BaseSession):
         specialization = specialize(options["compute_units"])
         self._device = _CPU if specialization is None else options["compute_units"]
         if specialization is None and rt._use_os_coreai:
-            self._device = "as Core AI chose"
-        loop = self._loop = Loop()
+            self._device = "chosen by Core AI"
+        loop = self._loop = EventLoop()
         weakref.finalize(self, loop.close)
         try:
             self._model = loop.enter(
@@ -78,50 +80,55 @@ class CoreAISession(BaseSession):
             )
         except Exception as error:
             raise InputError(
-                f"{path} as an asset that Core AI can load", one_line(error)
+                f"Core AI cannot load {path}: {one_line(error)}",
+                cure="convert the model again with this version of coreai-core",
             ) from error
         self._function = choose_function(options["function"], self._model.function_names, path)
-        debug = debug_info.read(private_attribute(self._model, "_debug_infos"))
+        debug = parse_debug_info(private_attribute(self._model, "_debug_infos"))
         private_attribute(NDArray, "_wrap")
-        self._watch = Watch()
-        self._program = program.read(asset, self._function)
+        self._callbacks = RuntimeCallbacks()
+        self._program = read_program(asset, self._function)
         if self._program is not None:
-            debug = {number: said.corrected(self._program.said) for number, said in debug.items()}
-        self._names = Names(debug)
+            debug_by_node = self._program.debug_by_node
+            debug = {kernel: info.correct(debug_by_node) for kernel, info in debug.items()}
+        self._names = KernelNames(debug)
         self._plain = self._model.load_function(self._function)
         self._captured = self._model.load_function(
             self._function,
             intermediate_logger=rt.IntermediateLogger(
                 requested_intermediates=[rt.CompileIdentifiers(i) for i in debug],
-                callback=self._watch.values,
+                callback=self._callbacks.values,
                 is_enabled=True,
             ),
             profiler=rt.Profiler(
-                on_log_event_begin=self._watch.begin, on_log_event_end=self._watch.end
+                on_log_event_begin=self._callbacks.begin, on_log_event_end=self._callbacks.end
             ),
         )
-        self._watch.raise_error(self.name)
-        self._has_debug = any(said.origins for said in debug.values())
-        described = self._plain.desc
-        self._outputs = tuple(described.output_names)
-        self._specs = tuple(_spec(n, described.input_descriptor(n)) for n in described.input_names)
+        self._callbacks.raise_error(self.name)
+        self._has_debug_info = any(kernel_debug.origins for kernel_debug in debug.values())
+        interface = self._plain.desc
+        self._outputs = tuple(interface.output_names)
+        self._specs = tuple(
+            _make_spec(n, interface.input_descriptor(n)) for n in interface.input_names
+        )
         self._states = tuple(
-            _spec(n, described.state_descriptor(n), required=False) for n in described.state_names
+            _make_spec(n, interface.state_descriptor(n), required=False)
+            for n in interface.state_names
         )
 
     def inputs(self) -> tuple[InputSpec, ...]:
-        """What the function declares, states last; an axis it leaves open is -1."""
+        """List the inputs that the function declares, states last; an open axis is -1."""
         return (*self._specs, *self._states)
 
     def run(self, inputs: Inputs, recorder: Recorder) -> None:
-        """Record one execution, then run the function plainly and compare what it gives."""
+        """Session.run: capture one execution, then compare its outputs with a plain one."""
         totals = self.totals(recorder)
         assert isinstance(totals, _StateTotals)
         if self._options["steps"]:
             recorder = recorder_for_step(recorder)
-        given, notes = bind(inputs, self.inputs(), f"{self.name}:{self._function}")
-        states, more = self._initial(given, totals)
-        for note in (*notes, *more, *self._notes()):
+        passed, notes = bind(inputs, self.inputs(), f"{self.name}:{self._function}")
+        states, state_notes = self._initial_states(passed, totals)
+        for note in (*notes, *state_notes, *self._make_notes()):
             recorder.note(note)
         recorder.facts(
             runtime="coreai",
@@ -131,92 +138,99 @@ class CoreAISession(BaseSession):
             fusion="as-executed",
             environment=describe_environment(**{"coreai-core": version("coreai-core")}),
         )
-        fed = {name: given[name] for name in given if name not in states}
-        record_inputs(recorder, fed, states, frozenset(given))
-        capture = Capture(
+        feeds = {name: passed[name] for name in passed if name not in states}
+        record_inputs(recorder, feeds, states, frozenset(passed))
+        capture = CoreAICapture(
             recorder,
-            self._watch.constants,
+            self._callbacks.constants,
             self._names,
             self._program,
-            {name: Edge(OpKey(name), role=Role.MODEL_INPUT) for name in fed}
+            {name: Edge(OpKey(name), role=Role.MODEL_INPUT) for name in feeds}
             | {name: Edge(OpKey(name), 1, Role.STATE) for name in states},
-            fed | states,
+            feeds | states,
             self._device,
         )
-        self._watch.capture = capture
+        self._callbacks.capture = capture
         try:
-            found, after = self._execute(self._captured, fed, states, capture)
+            outputs, new_states = self._execute(self._captured, feeds, states, capture)
         finally:
-            self._watch.capture = None
-        self._watch.raise_error(self.name)
-        capture.record_results(found, after)
+            self._callbacks.capture = None
+        self._callbacks.raise_error(self.name)
+        capture.record_results(outputs, new_states)
         capture.record_parameters(totals.parameters)
-        totals.states = after
+        totals.states = new_states
 
-        def check() -> Observer:
-            plain, plain_after = self._execute(self._plain, fed, states)
-            captured = {**found, **after}
-            return check_outputs((n, captured[n], v) for n, v in {**plain, **plain_after}.items())
+        def check_observer() -> Observer:
+            plain_outputs, plain_states = self._execute(self._plain, feeds, states)
+            captured = {**outputs, **new_states}
+            plain = {**plain_outputs, **plain_states}
+            return check_outputs((name, captured[name], value) for name, value in plain.items())
 
-        self.conclude(recorder, capture.computed, check)
+        self.conclude(recorder, capture.computed, check_observer)
 
     def new_totals(self) -> RunTotals:
-        """The totals of a run before its first sample, without states."""
+        """Return the totals of a run before its first sample, without states."""
         return _StateTotals()
 
-    def _initial(
-        self, given: Mapping[str, Array], totals: _StateTotals
+    def _initial_states(
+        self, passed: Mapping[str, Array], totals: _StateTotals
     ) -> tuple[dict[str, Array], list[str]]:
-        """What the states hold before this execution."""
+        """The values of the states before this execution, and notes about them."""
         states, notes = {}, []
         for spec in self._states:
-            if spec.name in given:
-                states[spec.name] = given[spec.name]
+            if spec.name in passed:
+                states[spec.name] = passed[spec.name]
             elif self._options["steps"] and spec.name in totals.states:
                 states[spec.name] = totals.states[spec.name]
             else:
                 shape = tuple(max(n, 0) for n in spec.shape or ())
                 states[spec.name] = np.zeros(shape, DTYPES[spec.dtype].numpy)
-                notes.append(f"the state {spec.name} began as zeros: no value was given for it")
+                notes.append(f"the state {spec.name} began as zeros: no value was passed for it")
         return states, notes
 
     def _execute(
         self,
         function: Any,
-        fed: Mapping[str, Array],
+        feeds: Mapping[str, Array],
         states: Mapping[str, Array],
-        capture: Capture | None = None,
+        capture: CoreAICapture | None = None,
     ) -> tuple[dict[str, Array], dict[str, Array]]:
-        """Outputs in order and the states after one call."""
-        given = {name: to_coreai(array) for name, array in fed.items()}
-        held = {name: to_coreai(array) for name, array in states.items()}
+        """Call a function; returns its outputs in order, and the states after the call."""
+        inputs = {name: to_coreai(array) for name, array in feeds.items()}
+        state_arrays = {name: to_coreai(array) for name, array in states.items()}
         if capture is not None:
-            for name, array in {**given, **held}.items():
-                capture.lies(name, array)
+            for name, array in {**inputs, **state_arrays}.items():
+                capture.add_input(name, array)
 
         async def call() -> Any:
-            return await function(given, state=held)
+            return await function(inputs, state=state_arrays)
 
         try:
-            found = self._loop.run(call())
+            values = self._loop.run(call())
         except Exception as error:
-            said = ", ".join(f"{n} {a.dtype}{list(a.shape)}" for n, a in {**fed, **states}.items())
-            raise CaptureError(f"{self.name} to run on {said}", one_line(error)) from error
-        outputs = {name: np.array(to_numpy(found[name])) for name in self._outputs}
-        return outputs, {name: np.array(to_numpy(value)) for name, value in held.items()}
+            arrays = {**feeds, **states}
+            shapes = ", ".join(f"{n} {a.dtype}{list(a.shape)}" for n, a in arrays.items())
+            raise CaptureError(
+                f"{self.name} failed on the inputs {shapes}: {one_line(error)}",
+                cure="check the inputs",
+            ) from error
+        outputs = {name: np.array(to_numpy(values[name])) for name in self._outputs}
+        return outputs, {name: np.array(to_numpy(array)) for name, array in state_arrays.items()}
 
-    def _notes(self) -> list[str]:
+    def _make_notes(self) -> list[str]:
         notes = [_NOT_EXERCISED] if self._device == _CPU else []
-        if not self._has_debug:
-            notes.append(_NO_DEBUG)
+        if not self._has_debug_info:
+            notes.append(_NO_DEBUG_INFO)
         if self._program is None:
             notes.append(_NO_PROGRAM)
         return notes
 
 
-def _spec(name: str, described: Any, required: bool = True) -> InputSpec:
-    kind = NAMES.get(described.dtype)
-    if kind is None:
-        raise Unsupported(f"the input {name} of numbers", f"elements of {described.dtype}")
-    shape = tuple(-1 if n is None or n < 0 else int(n) for n in described.shape)
-    return InputSpec(name, shape, kind, required)
+def _make_spec(name: str, descriptor: Any, required: bool = True) -> InputSpec:
+    dtype = DTYPE_NAMES.get(descriptor.dtype)
+    if dtype is None:
+        raise Unsupported(
+            f"the input {name} has elements of type {descriptor.dtype}, which are not numbers"
+        )
+    shape = tuple(-1 if n is None or n < 0 else int(n) for n in descriptor.shape)
+    return InputSpec(name, shape, dtype, required)

@@ -1,4 +1,4 @@
-"""Values of ONNX Runtime <-> NumPy arrays, bit for bit, in every element type we know."""
+"""Converts values of ONNX Runtime to NumPy arrays and back, bit for bit, in every known type."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ import onnxruntime as ort
 from syncpoint.errors import Unsupported
 from syncpoint.run.array_bytes import from_bytes
 from syncpoint.run.dtypes import DTYPES
-from syncpoint.runtimes.onnx.element_types import CODES, NAMES
+from syncpoint.runtimes.onnx.element_types import DTYPE_CODES, DTYPE_NAMES
 from syncpoint.runtimes.protocol import Array
 
-_BY_HAND = frozenset({"bf16", "f8_e4m3fn", "f8_e5m2", "u4", "i4"})
-"""What ONNX Runtime gives NumPy in another type, or not at all."""
+_RAW_BYTES = frozenset({"bf16", "f8_e4m3fn", "f8_e5m2", "u4", "i4"})
+"""Types that ONNX Runtime converts to NumPy in another type or not at all: read as bytes."""
 
 
 def to_numpy(value: Any) -> Array:
-    """The values of an OrtValue that holds a dense tensor."""
+    """Return the values of an OrtValue that holds a dense tensor."""
     if not value.is_tensor():
-        raise Unsupported("a dense tensor", f"a {value.data_type()}")
-    name = NAMES.get(value.element_type())
-    if name is None or name not in _BY_HAND:
-        found: Array = value.numpy()
-        if found.dtype.hasobject or found.dtype.kind not in "biufc":
-            raise Unsupported("a tensor of numbers", f"a {value.data_type()}")
-        return found
+        raise Unsupported(f"the value is not a dense tensor but a {value.data_type()}")
+    name = DTYPE_NAMES.get(value.element_type())
+    if name is None or name not in _RAW_BYTES:
+        array: Array = value.numpy()
+        if array.dtype.hasobject or array.dtype.kind not in "biufc":
+            raise Unsupported(f"the value is not a tensor of numbers but a {value.data_type()}")
+        return array
     shape = tuple(value.shape())
     size = DTYPES[name].nbytes(math.prod(shape))
     raw = np.frombuffer(ctypes.string_at(value.data_ptr(), size), np.uint8)
@@ -38,22 +38,24 @@ def to_numpy(value: Any) -> Array:
 
 
 def to_ort(array: Array) -> Any:
-    """An OrtValue of these values."""
+    """Make an OrtValue of these values."""
     array = np.asarray(array, order="C")  # ascontiguousarray would give a scalar an axis
     if array.dtype == np.dtype(ml_dtypes.bfloat16):
-        return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array.view(np.uint16), CODES["bf16"])
+        return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(
+            array.view(np.uint16), DTYPE_CODES["bf16"]
+        )
     for name in ("f8_e4m3fn", "f8_e5m2"):
         if array.dtype == DTYPES[name].numpy:
             return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(
-                array.view(np.uint8), CODES[name]
+                array.view(np.uint8), DTYPE_CODES[name]
             )
     return ort.OrtValue.ortvalue_from_numpy(array)
 
 
-def constant(value: ir.Value) -> Array | None:
-    """The values of a parameter or constant; None for what is computed or is no number."""
-    found = ir.convenience.get_const_tensor(value)
-    if found is None or int(found.dtype) not in NAMES:
+def constant_array(value: ir.Value) -> Array | None:
+    """Return the values of a parameter or constant; None for computed values and non-numbers."""
+    tensor = ir.convenience.get_const_tensor(value)
+    if tensor is None or int(tensor.dtype) not in DTYPE_NAMES:
         return None
-    array: Array = found.numpy()
+    array: Array = tensor.numpy()
     return array

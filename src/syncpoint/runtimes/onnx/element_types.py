@@ -11,7 +11,7 @@ from syncpoint.errors import Unsupported
 if TYPE_CHECKING:
     import onnx
 
-NAMES: Mapping[int, str] = {
+DTYPE_NAMES: Mapping[int, str] = {
     1: "f32",
     2: "u8",
     3: "i8",
@@ -33,25 +33,22 @@ NAMES: Mapping[int, str] = {
     22: "i4",
 }
 """Number of an element type in ONNX -> our name."""
-CODES = {name: number for number, name in NAMES.items()}
-
-
+DTYPE_CODES = {name: number for number, name in DTYPE_NAMES.items()}
+"""Our name of an element type -> its number in ONNX."""
 _SEQUENCE = re.compile(r"seq\(tensor\((\w+)\)\)")
-
-
-_ELEMENTS = {"float": "FLOAT", "double": "DOUBLE"}
-"""Element types that ONNX Runtime calls otherwise than ONNX does in lower case."""
+_ONNX_NAMES = {"float": "FLOAT", "double": "DOUBLE"}
+"""Names of ONNX Runtime that are not ONNX's in lower case -> ONNX's name."""
 
 
 def onnx_type_of(value: Any) -> onnx.TypeProto:
-    """The ONNX type of an OrtValue; its shape is left open."""
+    """Return the ONNX type of an OrtValue, without its shape."""
     import onnx
     from onnx import helper
 
     if value.is_tensor():
         return helper.make_tensor_type_proto(value.element_type(), None)
-    found = _SEQUENCE.fullmatch(value.data_type())
-    if found is None:
-        raise Unsupported("tensors, or sequences of them, to run an op on", value.data_type())
-    element = getattr(onnx.TensorProto, _ELEMENTS.get(found[1], found[1].upper()))
+    match = _SEQUENCE.fullmatch(value.data_type())
+    if match is None:
+        raise Unsupported(f"an op cannot run alone on a value of type {value.data_type()}")
+    element = getattr(onnx.TensorProto, _ONNX_NAMES.get(match[1], match[1].upper()))
     return helper.make_sequence_type_proto(helper.make_tensor_type_proto(element, None))

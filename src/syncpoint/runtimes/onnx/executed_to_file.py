@@ -1,8 +1,8 @@
-"""Which ops of a model's file an op of the graph that is executed was made from.
+"""Maps ops and values of the executed graph to those of the model's file.
 
-ONNX Runtime drops all metadata when it rewrites a graph, but most values keep their names: what a
-fused op gives is what the last op of the group gave. The group is then what lies, in the file's
-graph, between that value and those the executed graph still has.
+ONNX Runtime drops all metadata when it rewrites a graph, but most values keep their names: a fused
+op has the output of the last op of its group. The group is then everything in the graph of the
+file between that value and the values that the executed graph still has.
 """
 
 from __future__ import annotations
@@ -12,242 +12,277 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
-from syncpoint.runtimes.onnx.layouts import DOMAIN, layouts
-from syncpoint.runtimes.onnx.node_metadata import Said, is_constant, said
+from syncpoint.runtimes.onnx.layouts import DOMAIN, find_layouts
+from syncpoint.runtimes.onnx.node_metadata import ExporterMetadata, is_constant, read_metadata
 
 _ACTIVATIONS = ("Relu", "Clip")
-_ACTIVATED = re.compile(r"(relu6?|clip|clamp|hardtanh)(_\d+)?$")
-
-
-_BLOCKED = re.compile(r"(?P<value>.+?)_nchwc(_token_\d+)?$")
+_ACTIVATION_NAME = re.compile(r"(relu6?|clip|clamp|hardtanh)(_\d+)?$")
+_BLOCKED_NAME = re.compile(r"(?P<value>.+?)_nchwc(_token_\d+)?$")
 _TOKEN = re.compile(r"_token_\d+$")
-"""What ONNX Runtime adds to a name that is taken."""
-_CAST = "InsertedPrecisionFreeCast_"
-"""What it puts before the name of a value that it keeps in float32 for want of a kernel."""
+"""Suffix that ONNX Runtime adds to a name that is already in use."""
+_CAST_PREFIX = "InsertedPrecisionFreeCast_"
+"""Prefix of a value that ONNX Runtime keeps in float32 because it has no narrower kernel."""
 _MOVES = frozenset({"Reshape", "Transpose", "ReorderOutput", "Cast", "Squeeze", "Unsqueeze"})
-"""Ops that give the values they are given, perhaps in another place or type."""
-_MAX_GROUP = 4096
-_HALVES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
-_WIDE = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
+"""Ops whose output has the values of their input, in another order or type."""
+_MAX_GROUP_OPS = 4096
+_MAX_READERS = 4
+"""Readers that are followed, one behind the other, to find the metadata of an added op."""
+_HALF_DTYPES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+_WIDE_DTYPES = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
 
 
 class Provenance:
-    """Ties the values of one graph to those of an earlier form of it."""
+    """Ties the values of the executed graph to those of the file."""
 
-    def __init__(self, graph: ir.Graph, original: ir.Graph) -> None:
+    def __init__(self, graph: ir.Graph, file_graph: ir.Graph) -> None:
         self._graph = graph
-        self._file_graph = original
-        self.made = {o.name: o for node in original for o in node.outputs if o.name}
-        """The values of the original that an op made, by name."""
-        self.same: dict[str, str] = {}
-        """Value -> the value of the original that it is, element by element."""
-        self.like: dict[str, str] = {}
-        """Value -> the value of the original that it is up to shape, order or type."""
-        self._nodes: dict[str, ir.Node | None] = {}
-        for node in original:
+        self._file_graph = file_graph
+        self.file_values = {o.name: o for node in file_graph for o in node.outputs if o.name}
+        """The values of the file that an op computes, by name."""
+        self.exact_names: dict[str, str] = {}
+        """Value -> the value of the file that it equals, element by element."""
+        self.similar_names: dict[str, str] = {}
+        """Value -> the value of the file that it equals up to shape, order or type."""
+        self._node_by_name: dict[str, ir.Node | None] = {}
+        for node in file_graph:
             if node.name:
-                self._nodes[node.name] = None if node.name in self._nodes else node
-        self.layouts = layouts(graph, self.made)
-        """Values that are laid out otherwise than in the original, with how."""
+                is_unique = node.name not in self._node_by_name
+                self._node_by_name[node.name] = node if is_unique else None
+        self.layouts = find_layouts(graph, self.file_values)
+        """Values whose memory layout is not that of the file, with the layout."""
         for node in graph:
             for output in node.outputs:
                 if output.name:
                     self._tie(node, output, output.name)
         for node in reversed(list(graph)):
             for output in node.outputs:
-                self._follow(output)
-        self._present = set(self.same.values()) | set(self.like.values())
+                self._tie_moved(output)
+        self._present = set(self.exact_names.values()) | set(self.similar_names.values())
 
-    def original(self, name: str) -> str:
-        """The value of the original behind a value, or ""."""
-        return self.same.get(name) or self.like.get(name, "")
+    def name_in_file(self, name: str) -> str:
+        """Return the name of the file's value behind a value, or ""."""
+        return self.exact_names.get(name) or self.similar_names.get(name, "")
 
-    def group(self, node: ir.Node) -> list[ir.Node]:
-        """The ops of the original that a node does the work of, the last one first."""
-        found: dict[ir.Node, None] = {}
-        waiting = [self.made[known] for o in node.outputs if (known := self.original(o.name or ""))]
-        while waiting and len(found) < _MAX_GROUP:
-            producer = waiting.pop(0).producer()
-            if producer is None or producer in found or producer.op_type == "Constant":
+    def find_group(self, node: ir.Node) -> list[ir.Node]:
+        """Find the ops of the file whose work a node does, the last one first."""
+        group: dict[ir.Node, None] = {}
+        pending = [
+            self.file_values[name]
+            for o in node.outputs
+            if (name := self.name_in_file(o.name or ""))
+        ]
+        while pending and len(group) < _MAX_GROUP_OPS:
+            producer = pending.pop(0).producer()
+            if producer is None or producer in group or producer.op_type == "Constant":
                 continue
-            found[producer] = None
-            waiting += [
+            group[producer] = None
+            pending += [
                 value
                 for value in producer.inputs
-                if value is not None and value.name in self.made and value.name not in self._present
+                if value is not None
+                and value.name in self.file_values
+                and value.name not in self._present
             ]
-        return list(found)
+        return list(group)
 
     def value_in_file(self, value: ir.Value) -> ir.Value | None:
-        """The same value in the graph of the file."""
+        """Return the value of the file that equals a value, element by element."""
         if value.producer() is None:
             return next((v for v in self._file_graph.inputs if v.name == value.name), None)
-        name = self.same.get(value.name or "")
-        return self.made.get(name) if name else None
+        name = self.exact_names.get(value.name or "")
+        return self.file_values.get(name) if name else None
 
-    def origins(self, node: ir.Node, makers: list[ir.Node]) -> tuple[str, ...]:
-        """The names that the op had, from this form of the model back to the first; what it
-        completes there comes last. `makers` are the ops of the file that it was made from."""
-        originals = [self.original(o.name or "") for o in node.outputs]
-        names = [*originals]
-        for maker in makers:
-            names += [said(maker).fx, *(o.name or "" for o in maker.outputs)]
-        names += [source.name or "" for source in quantized_from(node)]
-        names += [maker.name or "" for maker in makers]
-        before = {o.name for o in node.outputs if is_before_activation(o)}
-        completes = completed_by(makers, originals[0])
-        origins = dict.fromkeys(name for name in names if name and name not in before)
-        if completes in origins:
-            del origins[completes]
-            origins[completes] = None
+    def list_origins(self, node: ir.Node, group: list[ir.Node]) -> tuple[str, ...]:
+        """List the names of an op in earlier forms of the model, from the last form to the first.
+
+        The op of the first form that it completes comes last. `group` are its ops of the file.
+        """
+        file_names = [self.name_in_file(o.name or "") for o in node.outputs]
+        names = [*file_names]
+        for file_node in group:
+            names += [read_metadata(file_node).fx, *(o.name or "" for o in file_node.outputs)]
+        names += [source.name or "" for source in find_unquantized(node)]
+        names += [file_node.name or "" for file_node in group]
+        misleading = {o.name for o in node.outputs if is_before_activation(o)}
+        completed = find_completed_op(group, file_names[0])
+        origins = dict.fromkeys(name for name in names if name and name not in misleading)
+        if completed in origins:
+            del origins[completed]
+            origins[completed] = None
         return tuple(origins)
 
     def order_as_in_file(self) -> list[ir.Node]:
-        """The nodes in the order in which the file has what they give, as far as what they read
-        allows. ONNX Runtime may run branches in any order, and saves them in another than it
-        found them in; whoever tells ops by their order would take one branch for the other."""
-        place = {node: at for at, node in enumerate(self._file_graph)}
+        """Sort the nodes by the position of their outputs in the file, as far as possible.
+
+        ONNX Runtime may run branches in any order, and saves them in another order than that of
+        the file. A matcher that goes by order would take one branch for the other.
+        """
+        position = {node: index for index, node in enumerate(self._file_graph)}
         rank: dict[ir.Node, int] = {}
         for node in self._graph:
-            known = [self.original(o.name or "") for o in node.outputs]
-            made = [self.made[name].producer() for name in known if name]
-            found = [place[maker] for maker in made if maker is not None]
-            before = [rank.get(v.producer(), -1) for v in node.inputs if v is not None]  # type: ignore[arg-type]
-            rank[node] = max([*found, *before], default=-1)
-        # A node ranks no lower than those it reads from, and the sort keeps equals as they are.
+            names = [self.name_in_file(o.name or "") for o in node.outputs]
+            producers = [self.file_values[name].producer() for name in names if name]
+            own_ranks = [position[producer] for producer in producers if producer is not None]
+            input_ranks = [rank.get(v.producer(), -1) for v in node.inputs if v is not None]  # type: ignore[arg-type]
+            rank[node] = max([*own_ranks, *input_ranks], default=-1)
+        # A node never ranks below its inputs, and the sort is stable.
         return sorted(self._graph, key=rank.__getitem__)
 
-    def stored_dtype(self, value: ir.Value) -> ir.DataType | None:
-        """The 16-bit type in which the file has a parameter that is executed in float32.
+    def narrow_dtype(self, value: ir.Value) -> ir.DataType | None:
+        """Return the 16-bit type that the file has for a parameter executed in float32.
 
-        Where there is no kernel for float16, ONNX Runtime computes in float32 with the parameters
-        widened, and under other names: that they were rounded is then to be seen nowhere.
+        Without a float16 kernel, ONNX Runtime computes in float32 with widened parameters under
+        other names. That they were rounded would otherwise be visible nowhere.
         """
         if value.dtype is not ir.DataType.FLOAT or self._graph is self._file_graph:
             return None
-        kinds = {
-            read.dtype
+        dtypes = {
+            operand.dtype
             for use in value.uses()
-            for maker in self.group(use.node)
-            for read in maker.inputs
-            if read is not None and _is_given(read) and read.dtype in (*_HALVES, *_WIDE)
+            for file_node in self.find_group(use.node)
+            for operand in file_node.inputs
+            if operand is not None
+            and _is_parameter(operand)
+            and operand.dtype in (*_HALF_DTYPES, *_WIDE_DTYPES)
         }
-        kind = kinds.pop() if len(kinds) == 1 else None
-        return kind if kind in _HALVES else None
+        dtype = dtypes.pop() if len(dtypes) == 1 else None
+        return dtype if dtype in _HALF_DTYPES else None
 
-    def said(self, node: ir.Node, group: list[ir.Node]) -> Said:
-        """What is known of a node's making: from its own metadata, else from its group's."""
-        known = [s for s in (said(n) for n in (node, *group)) if s.fx or s.module or s.source]
-        if not known:
-            return Said()
-        source = next((s.source for s in known if s.source), ())
-        return replace(known[0], source=source)
+    def read_metadata(self, node: ir.Node, group: list[ir.Node]) -> ExporterMetadata:
+        """Read the exporter's metadata of a node, or of its group where it has none."""
+        candidates = [
+            metadata
+            for metadata in (read_metadata(n) for n in (node, *group))
+            if metadata.fx or metadata.module or metadata.source
+        ]
+        if not candidates:
+            return ExporterMetadata()
+        source = next((metadata.source for metadata in candidates if metadata.source), ())
+        return replace(candidates[0], source=source)
 
-    def of_quantizing_op(self, node: ir.Node) -> Said | None:
-        """Where an op that quantizes or dequantizes belongs: where the value was computed."""
-        producer = next((source.producer() for source in quantized_from(node)), None)
+    def metadata_of_source(self, node: ir.Node) -> ExporterMetadata | None:
+        """Return the metadata for a quantizing or dequantizing op: that of the op before it."""
+        producer = next((source.producer() for source in find_unquantized(node)), None)
         if producer is None:
             return None
-        known = self.said(producer, self.group(producer))
-        return known if known.module or known.source else None
+        metadata = self.read_metadata(producer, self.find_group(producer))
+        return metadata if metadata.module or metadata.source else None
 
-    def of_reader(self, node: ir.Node) -> Said:
-        """Where an op that was put in for another's sake belongs: where its reader does."""
-        for _ in range(4):
-            users = [use.node for output in node.outputs for use in output.uses()]
-            if not users:
+    def metadata_of_reader(self, node: ir.Node) -> ExporterMetadata:
+        """Return the metadata for an op that ONNX Runtime added: that of its reader."""
+        for _ in range(_MAX_READERS):
+            readers = [use.node for output in node.outputs for use in output.uses()]
+            if not readers:
                 break
-            node = users[0]
-            known = self.said(node, self.group(node))
-            if known.module or known.source:
-                return known
-        return Said()
+            node = readers[0]
+            metadata = self.read_metadata(node, self.find_group(node))
+            if metadata.module or metadata.source:
+                return metadata
+        return ExporterMetadata()
 
     def _tie(self, node: ir.Node, output: ir.Value, name: str) -> None:
-        """Find the value of the original by the name of the value, else by that of its node."""
-        plain = name.removeprefix(_CAST)
-        if plain in self.made:
-            self.same[name] = plain
+        """Tie a value to the file by its name, else by the name of its node."""
+        plain_name = name.removeprefix(_CAST_PREFIX)
+        if plain_name in self.file_values:
+            self.exact_names[name] = plain_name
             return
         if node.domain == DOMAIN:
-            found = self._of_blocked(node)
-            if found:
-                self.same[name] = found
+            file_name = self._find_blocked_value(node)
+            if file_name:
+                self.exact_names[name] = file_name
             return
-        twin = self._nodes.get(node.name or "") or self._nodes.get(_TOKEN.sub("", node.name or ""))
+        node_name = node.name or ""
+        twin = self._node_by_name.get(node_name) or self._node_by_name.get(
+            _TOKEN.sub("", node_name)
+        )
         if twin is None or len(twin.outputs) != len(node.outputs):
             return
         value: ir.Value | None = twin.outputs[output.index() or 0]
         if twin.op_type != node.op_type or output.dtype in (ir.DataType.UINT8, ir.DataType.INT8):
-            value = _quantized(value)
+            value = _find_quantized(value)
         if value is not None and value.name:
-            (self.same if name in self.layouts else self.like)[name] = value.name
+            names = self.exact_names if name in self.layouts else self.similar_names
+            names[name] = value.name
 
-    def _of_blocked(self, node: ir.Node) -> str:
-        """A convolution on blocked channels is named after the value it gave when it was made;
-        a sum and an activation that were drawn into it later move it on."""
-        match = _BLOCKED.match(node.name or "")
-        value = self.made.get(match["value"].removeprefix(_CAST)) if match else None
+    def _find_blocked_value(self, node: ir.Node) -> str:
+        """Find the file's value of a convolution with blocked channels.
+
+        The node is named after its output when it was created. An addition or activation that was
+        fused into it later moves that output on.
+        """
+        match = _BLOCKED_NAME.match(node.name or "")
+        value = self.file_values.get(match["value"].removeprefix(_CAST_PREFIX)) if match else None
         if value is not None and len(node.inputs) > 3 and node.inputs[3] is not None:
-            value = _only(value, "Add", "Sum")
-        kind = node.attributes.get_string("activation", "")
-        if value is not None and kind:
+            value = _only_reader_output(value, "Add", "Sum")
+        activation = node.attributes.get_string("activation", "")
+        if value is not None and activation:
             producer = value.producer()
-            if producer is None or producer.op_type != kind:
-                value = _only(value, kind)
+            if producer is None or producer.op_type != activation:
+                value = _only_reader_output(value, activation)
         return (value.name or "") if value is not None else ""
 
-    def _follow(self, output: ir.Value) -> None:
-        """What is only moved on to a known value is that value."""
-        if not output.name or self.original(output.name):
+    def _tie_moved(self, output: ir.Value) -> None:
+        """Tie a value whose only reader moves it to a value that is tied."""
+        if not output.name or self.name_in_file(output.name):
             return
-        users = [use.node for use in output.uses()]
-        if len(users) != 1 or users[0].op_type not in _MOVES or users[0].inputs[0] is not output:
+        readers = [use.node for use in output.uses()]
+        if (
+            len(readers) != 1
+            or readers[0].op_type not in _MOVES
+            or readers[0].inputs[0] is not output
+        ):
             return
-        found = self.original(users[0].outputs[0].name or "")
-        mover = self.made[found].producer() if found else None
-        if mover is not None and mover.op_type == users[0].op_type and mover.inputs[0] is not None:
-            # The original moves it too: it is what is moved there.
-            found = mover.inputs[0].name or ""
-        if found in self.made:
-            self.like[output.name] = found
+        name = self.name_in_file(readers[0].outputs[0].name or "")
+        file_node = self.file_values[name].producer() if name else None
+        if (
+            file_node is not None
+            and file_node.op_type == readers[0].op_type
+            and file_node.inputs[0] is not None
+        ):
+            # The file has the same move, so the value is the input of that op.
+            name = file_node.inputs[0].name or ""
+        if name in self.file_values:
+            self.similar_names[output.name] = name
 
 
-def _only(value: ir.Value, *kinds: str) -> ir.Value | None:
-    """What the only reader of a value gives, if it is of one of these kinds."""
-    users = [use.node for use in value.uses()]
-    return users[0].outputs[0] if len(users) == 1 and users[0].op_type in kinds else None
+def _only_reader_output(value: ir.Value, *op_types: str) -> ir.Value | None:
+    """The output of the only reader of a value, if that is an op of one of these types."""
+    readers = [use.node for use in value.uses()]
+    is_match = len(readers) == 1 and readers[0].op_type in op_types
+    return readers[0].outputs[0] if is_match else None
 
 
-def _quantized(value: ir.Value | None) -> ir.Value | None:
-    """The integers that the only reader of a value makes of it, an activation between them left
-    out: rounding to a grid that begins at nought has the same effect."""
+def _find_quantized(value: ir.Value | None) -> ir.Value | None:
+    """Find the integers that the only reader of a value quantizes it to.
+
+    An activation between the two is skipped: a grid that begins at zero has the same effect.
+    """
     while value is not None:
-        users = [use.node for use in value.uses()]
-        if len(users) != 1:
+        readers = [use.node for use in value.uses()]
+        if len(readers) != 1:
             return None
-        if users[0].op_type == "QuantizeLinear":
-            return users[0].outputs[0]
-        value = users[0].outputs[0] if users[0].op_type in ("Relu", "Clip") else None
+        if readers[0].op_type == "QuantizeLinear":
+            return readers[0].outputs[0]
+        value = readers[0].outputs[0] if readers[0].op_type in _ACTIVATIONS else None
     return None
 
 
 def is_before_activation(value: ir.Value) -> bool:
-    """Whether a value has the name of an activation that it did not go through.
+    """Whether a value has the name of an activation that was not applied to it.
 
-    A quantizer leaves out a ReLU whose effect rounding to its grid has anyway, and gives its name
-    to what was its input: under that name the value would look wrong to whoever knows the model.
+    A quantizer removes a ReLU if rounding to its grid has the same effect, and gives the name of
+    the ReLU to the input. Under that name the value would look wrong.
     """
     node = value.producer()
-    if node is None or node.op_type in _ACTIVATIONS or not said(node).fx:
+    if node is None or node.op_type in _ACTIVATIONS or not read_metadata(node).fx:
         return False
     readers = [use.node for use in value.uses()]
-    quantized = len(readers) == 1 and readers[0].op_type == "QuantizeLinear"
-    return quantized and _ACTIVATED.match(value.name or "") is not None
+    is_quantized = len(readers) == 1 and readers[0].op_type == "QuantizeLinear"
+    return is_quantized and _ACTIVATION_NAME.match(value.name or "") is not None
 
 
-def quantized_from(node: ir.Node) -> list[ir.Value]:
-    """What the values of a quantizing or dequantizing op were before, if it is computed."""
+def find_unquantized(node: ir.Node) -> list[ir.Value]:
+    """Find the computed value before a chain of quantizing and dequantizing ops; [] if none."""
     value = node.outputs[0]
     while True:
         producer = value.producer()
@@ -259,24 +294,28 @@ def quantized_from(node: ir.Node) -> list[ir.Value]:
         value = source
 
 
-def completed_by(makers: list[ir.Node], name: str) -> str:
-    """What the maker of the value called `name` completes in the first form of the model; the
-    name itself where that is not known."""
-    last = next((m for m in makers if name in {o.name for o in m.outputs}), None)
-    return (_completed(last) if last is not None else "") or name
+def find_completed_op(group: list[ir.Node], name: str) -> str:
+    """Find the op of the model's first form that the value `name` completes, or return `name`.
+
+    `group` are ops of the file; one of them computes the value.
+    """
+    last = next((node for node in group if name in {o.name for o in node.outputs}), None)
+    return (_completed_op(last) if last is not None else "") or name
 
 
-def _completed(node: ir.Node) -> str:
-    """The op of the program that is done when `node` of the file is. Quantizing and dequantizing
-    ops say nothing of their making, since it is the quantizer that put them there: it is the op
-    before them, or the activation that was left out because their grid has its effect."""
-    sources = quantized_from(node)
+def _completed_op(node: ir.Node) -> str:
+    """The op of the exported program that is complete after `node` of the file.
+
+    Quantizing and dequantizing ops have no metadata, since the quantizer added them. For them it
+    is the op before, or the activation that the quantizer removed.
+    """
+    sources = find_unquantized(node)
     if sources and is_before_activation(sources[0]):
         return sources[0].name or ""
     producer = sources[0].producer() if sources else None
-    return said(producer if producer is not None else node).fx
+    return read_metadata(producer if producer is not None else node).fx
 
 
-def _is_given(value: ir.Value) -> bool:
+def _is_parameter(value: ir.Value) -> bool:
     producer = value.producer()
     return value.is_initializer() or (producer is not None and is_constant(producer))

@@ -9,7 +9,7 @@ import onnxruntime as ort
 
 from syncpoint.errors import InputError
 from syncpoint.runtimes.exception_text import one_line
-from syncpoint.runtimes.onnx.load_model import Source
+from syncpoint.runtimes.onnx.load_model import OnnxModel
 
 LEVELS = {
     "disabled": "ORT_DISABLE_ALL",
@@ -24,7 +24,7 @@ DATA_FOLDER = "session.model_external_initializers_file_folder_path"
 
 
 def session_settings(options: Mapping[str, Any], level: str) -> Any:
-    """Settings of a session that optimises its graph up to `level`."""
+    """Make the settings of a session that optimises its graph up to `level`."""
     settings = ort.SessionOptions()
     settings.graph_optimization_level = getattr(ort.GraphOptimizationLevel, LEVELS[level])
     settings.log_severity_level = 4
@@ -33,7 +33,7 @@ def session_settings(options: Mapping[str, Any], level: str) -> Any:
     return settings
 
 
-def open_session(source: Source, options: Mapping[str, Any], settings: Any) -> Any:
+def open_session(source: OnnxModel, options: Mapping[str, Any], settings: Any) -> Any:
     """Open a session of ONNX Runtime for a model: its file, or its bytes where it has none."""
     ort.set_seed(options["seed"])
     model: Any = source.file
@@ -42,26 +42,26 @@ def open_session(source: Source, options: Mapping[str, Any], settings: Any) -> A
         if source.folder:
             settings.add_session_config_entry(DATA_FOLDER, source.folder)
     disabled = [n.strip() for n in options["disabled_optimizers"].split(",") if n.strip()]
+    providers = choose_providers(options["provider"])
     try:
         return ort.InferenceSession(
-            model,
-            settings,
-            providers=choose_providers(options["provider"]),
-            disabled_optimizers=disabled,
+            model, settings, providers=providers, disabled_optimizers=disabled
         )
     except Exception as error:
-        raise InputError(f"ONNX Runtime cannot load {source.name}: {one_line(error)}") from error
-
-
-def choose_providers(asked: str) -> list[str]:
-    """The execution providers to open a model with."""
-    available = list(ort.get_available_providers())
-    if not asked:
-        return [p for p in available if p != "AzureExecutionProvider"]
-    if asked not in available:
         raise InputError(
-            "an execution provider of this ONNX Runtime",
-            repr(asked),
-            f"these are there: {', '.join(available)}",
+            f"ONNX Runtime cannot load {source.name}: {one_line(error)}",
+            cure="check the model and the options provider and optimization",
+        ) from error
+
+
+def choose_providers(provider: str) -> list[str]:
+    """Return the execution providers for a model: `provider`, or all available if it is ""."""
+    available = list(ort.get_available_providers())
+    if not provider:
+        return [p for p in available if p != "AzureExecutionProvider"]
+    if provider not in available:
+        raise InputError(
+            f"this ONNX Runtime has no execution provider {provider!r}",
+            cure=f"choose one of these: {', '.join(available)}",
         )
-    return [asked]
+    return [provider]

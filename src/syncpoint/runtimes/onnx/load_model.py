@@ -1,7 +1,7 @@
-"""An ONNX model from a file or from memory, checked before anything is read through it.
+"""Loads an ONNX model from a file or from memory, and checks it before anything else reads it.
 
-Weights that lie in files of their own stay there: they are never joined with the graph, which
-may therefore be edited and handed on as bytes, however large the model is.
+Weights in files of their own stay there. So the graph can be edited and passed on as bytes, however
+large the model is.
 """
 
 from __future__ import annotations
@@ -22,130 +22,135 @@ from syncpoint.errors import FormatError, InputError, Unsupported
 from syncpoint.runtimes.exception_text import one_line
 from syncpoint.supervision.scratch_folder import scratch_folder
 
-_LARGEST_MESSAGE = 1 << 30
-"""Bytes of weights up to which a model in memory stays there; protobuf ends at twice that."""
-
-
+_MAX_WEIGHT_BYTES = 1 << 30
+"""Weights of a model in memory that stay in one message; protobuf's limit is twice that."""
 MAX_SUB_GRAPHS = 4096
-"""Sub-graphs of a model that is opened. ONNX Runtime takes about 35 kB for each, however small it
-is, in every session: a file of 1.7 MB with 32,766 of them takes more than 1 GB a session."""
+"""Largest number of sub-graphs in a model. ONNX Runtime takes about 35 kB for each in every
+session, however small it is: a file of 1.7 MB with 32,766 of them takes more than 1 GB."""
 
 
 @dataclass
-class Source:
-    """A model as ONNX Runtime and we read it."""
+class OnnxModel:
+    """A loaded model, as ONNX Runtime and this package read it."""
 
     name: str
-    """What the user called it."""
+    """Its path, or the type of the object."""
     proto: onnx.ModelProto
-    """Without the weights that lie in other files; functions are unfolded."""
+    """Without the weights in other files; functions are inlined."""
     folder: str
-    """Where those files are; "" if there are none."""
+    """The folder of those files; "" if there are none."""
     file: str = ""
-    """The file itself where there is one: what a plain run opens."""
-    keep: tempfile.TemporaryDirectory[str] | None = None
-    """Holds the files of a model that was given in memory and is too large for it."""
+    """The file that a plain run opens; "" for a model in memory."""
+    scratch: tempfile.TemporaryDirectory[str] | None = None
+    """Holds the files of a model in memory that is too large for one message."""
 
-    def graph(self) -> ir.Model:
-        """A graph of its own, to be walked or edited."""
-        return from_proto(self.proto, self.folder)
+    def build_graph(self) -> ir.Model:
+        """Build a new graph of the model, which may be edited."""
+        return ir_from_proto(self.proto, self.folder)
 
 
-def from_proto(proto: onnx.ModelProto, folder: str) -> ir.Model:
-    """The graph of a model whose other files are in `folder`."""
+def ir_from_proto(proto: onnx.ModelProto, folder: str) -> ir.Model:
+    """Build the graph of a model whose other files are in `folder`."""
     try:
         model = ir.from_proto(proto)
     except Exception as error:
-        raise FormatError("a well-formed ONNX graph", one_line(error)) from error
+        raise FormatError(
+            f"the ONNX graph is not well-formed: {one_line(error)}", cure="export the model again"
+        ) from error
     if folder:
         ir.external_data.set_base_dir(model.graph, folder)
     return model
 
 
-def load(model: object) -> Source:
-    """The model behind a path or a live object."""
+def load_model(model: object) -> OnnxModel:
+    """Load a model from a path or from an object in memory."""
     if isinstance(model, str | Path):
-        return _from_file(Path(model))
+        return _load_file(Path(model))
     name = type(model).__qualname__
     if isinstance(model, onnx.ModelProto):
-        found = onnx.ModelProto()
-        found.CopyFrom(model)
-        if any(_is_external(t) for t in _tensors(found)):
+        proto = onnx.ModelProto()
+        proto.CopyFrom(model)
+        if any(_is_external(t) for t in _iter_tensors(proto)):
             raise InputError(
-                "a ModelProto that holds its weights",
-                "weights in other files, and a ModelProto does not say where",
-                "name the .onnx file in place of the object",
+                "the ModelProto has weights in other files, but does not say in which folder",
+                cure="pass the path of the .onnx file instead of the object",
             )
-        return _checked(Source(name, found, ""))
+        return _check_model(OnnxModel(name, proto, ""))
     graph: Any = getattr(model, "model", model)
     if not isinstance(graph, ir.Model):
-        raise InputError("an ONNX model", f"a {name}")
+        raise InputError(f"a {name} is not an ONNX model", cure="pass the path of an .onnx file")
     size = sum(v.const_value.nbytes for v in graph.graph.initializers.values() if v.const_value)
-    if size <= _LARGEST_MESSAGE:
-        return _checked(Source(name, ir.to_proto(graph), ""))
-    keep = scratch_folder()
-    path = Path(keep.name) / "model.onnx"
+    if size <= _MAX_WEIGHT_BYTES:
+        return _check_model(OnnxModel(name, ir.to_proto(graph), ""))
+    scratch = scratch_folder()
+    path = Path(scratch.name) / "model.onnx"
     ir.save(graph, path, external_data="model.onnx.data")
-    made = _from_file(path)
-    return Source(name, made.proto, made.folder, made.file, keep)
+    loaded = _load_file(path)
+    return OnnxModel(name, loaded.proto, loaded.folder, loaded.file, scratch)
 
 
-def _from_file(path: Path) -> Source:
+def _load_file(path: Path) -> OnnxModel:
     if not path.is_file():
-        raise InputError("an .onnx file", f"no file {str(path)!r}")
+        raise InputError(f"no such file: {str(path)!r}", cure="pass the path of an .onnx file")
     try:
         proto = onnx.load(str(path), format="protobuf", load_external_data=False)
     except DecodeError as error:
-        raise FormatError(f"{path.name} as an ONNX model", one_line(error)) from None
+        raise FormatError(
+            f"{path.name} is not an ONNX model: {one_line(error)}", cure="check the file"
+        ) from None
     except OSError as error:
-        raise InputError(f"a readable file {path}", one_line(error)) from None
-    source = Source(str(path), proto, "", str(path))
-    if any(_is_external(t) for t in _tensors(proto)):
+        raise InputError(f"cannot read {path}: {one_line(error)}", cure="check the file") from None
+    source = OnnxModel(str(path), proto, "", str(path))
+    if any(_is_external(t) for t in _iter_tensors(proto)):
         source.folder = str(path.parent.resolve())
-    return _checked(source)
+    return _check_model(source)
 
 
-def _checked(source: Source) -> Source:
+def _check_model(source: OnnxModel) -> OnnxModel:
+    """Check a model and inline its functions."""
     proto = source.proto
-    # Protobuf reads almost anything as a message with nothing in it that it knows.
+    # Protobuf parses almost any bytes as a message without known fields.
     if not proto.ir_version or not (proto.graph.node or proto.graph.output):
-        raise FormatError(f"{source.name} as an ONNX model", "a file without a graph")
+        raise FormatError(
+            f"{source.name} is not an ONNX model (a file without a graph)", cure="check the file"
+        )
     count = _count_sub_graphs(proto)
     if count > MAX_SUB_GRAPHS:
         raise Unsupported(
-            f"at most {MAX_SUB_GRAPHS:,} sub-graphs (of If, Loop and Scan) in {source.name}",
-            f"{count:,}",
-            "simplify the model, such as by folding constant conditions",
+            f"{source.name} has {count:,} sub-graphs (of If, Loop and Scan); at most"
+            f" {MAX_SUB_GRAPHS:,} are supported",
+            cure="simplify the model, for example by folding constant conditions",
         )
-    for tensor in _tensors(proto):
+    for tensor in _iter_tensors(proto):
         if _is_external(tensor):
             _check_external(tensor, Path(source.folder), source.name)
     if proto.functions:
-        source.proto = _unfolded(source)
+        source.proto = _inline_functions(source)
     return source
 
 
 def _count_sub_graphs(proto: onnx.ModelProto) -> int:
-    """How many graphs lie inside others, at any depth."""
-    found = 0
-    waiting: list[Any] = [proto.graph.node, *(function.node for function in proto.functions)]
-    while waiting:
-        for node in waiting.pop():
+    """Count the graphs inside other graphs, at any depth."""
+    count = 0
+    pending: list[Any] = [proto.graph.node, *(function.node for function in proto.functions)]
+    while pending:
+        for node in pending.pop():
             for attribute in node.attribute:
                 inner = [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]
-                found += len(inner)
-                waiting += [graph.node for graph in inner]
-    return found
+                count += len(inner)
+                pending += [graph.node for graph in inner]
+    return count
 
 
-def _unfolded(source: Source) -> onnx.ModelProto:
-    """The same model with every call of a function replaced by the function's ops."""
+def _inline_functions(source: OnnxModel) -> onnx.ModelProto:
+    """Replace every call of a function by the ops of the function."""
     try:
-        return ir.to_proto(InlinePass()(from_proto(source.proto, source.folder)).model)
+        return ir.to_proto(InlinePass()(ir_from_proto(source.proto, source.folder)).model)
     except Exception as error:
         raise FormatError(
-            f"functions of {source.name} that can be unfolded", one_line(error)
-        ) from (error)
+            f"the functions of {source.name} cannot be inlined: {one_line(error)}",
+            cure="inline them with onnx.inliner.inline_local_functions",
+        ) from error
 
 
 def _is_external(tensor: onnx.TensorProto) -> bool:
@@ -153,42 +158,47 @@ def _is_external(tensor: onnx.TensorProto) -> bool:
 
 
 def _check_external(tensor: onnx.TensorProto, folder: Path, model: str) -> None:
-    """A path from a model file may name a file beside it or below, and bytes that are there."""
-    said = {entry.key: entry.value for entry in tensor.external_data}
-    location = said.get("location", "")
-    windows = PureWindowsPath(location)
-    absolute = PurePosixPath(location).is_absolute() or windows.drive or windows.root
-    if not location or absolute or ".." in windows.parts:
+    """Check that weights are in an existing file beside the model or below, and in its bytes."""
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    location = entries.get("location", "")
+    windows_path = PureWindowsPath(location)
+    is_absolute = PurePosixPath(location).is_absolute() or windows_path.drive or windows_path.root
+    if not location or is_absolute or ".." in windows_path.parts:
         raise FormatError(
-            f"weights of {model} in a file beside it", f"the path {location!r} of {tensor.name}"
+            f"the weights {tensor.name} of {model} must be in a file beside it, not at"
+            f" {location!r}",
+            cure="save the model again with its weights beside it",
         )
     path = folder / location
     if not path.is_file():
         raise InputError(
-            f"the file {location!r} beside {model}, which holds {tensor.name}",
-            "no such file",
-            "keep the files of a model together",
+            f"no such file: {location!r} beside {model}, which holds the weights {tensor.name}",
+            cure="keep the files of a model together",
         )
     if not path.resolve().is_relative_to(folder.resolve()):
         raise FormatError(
-            f"weights of {model} in a file beside it",
-            f"a link at {location!r} that leads elsewhere",
+            f"the weights of {model} must be in a file beside it, but {location!r} is a link that"
+            " leads out of its folder",
+            cure="put the file itself beside the model",
         )
     size = path.stat().st_size
     try:
-        offset = int(said.get("offset", "0"))
-        length = int(said.get("length", size - offset))
-        wanted = _nbytes(tensor)
+        offset = int(entries.get("offset", "0"))
+        length = int(entries.get("length", size - offset))
+        needed = _count_bytes(tensor)
     except ValueError as error:
-        raise FormatError(f"offset and length of {tensor.name}", str(error)) from None
-    if min(offset, length) < 0 or offset + length > size or length != wanted:
         raise FormatError(
-            f"{wanted} bytes for {tensor.name}",
-            f"{length} at {offset} of {location!r}, which has {size}",
+            f"offset or length of {tensor.name} is invalid: {error}", cure="save the model again"
+        ) from None
+    if min(offset, length) < 0 or offset + length > size or length != needed:
+        raise FormatError(
+            f"{tensor.name} needs {needed} bytes, but has {length} bytes at offset {offset} of"
+            f" {location!r}, a file of {size} bytes",
+            cure="copy the file again, or save the model again",
         )
 
 
-def _nbytes(tensor: onnx.TensorProto) -> int:
+def _count_bytes(tensor: onnx.TensorProto) -> int:
     count = math.prod(tensor.dims) if all(n >= 0 for n in tensor.dims) else -1
     bits = round(8 * ir.DataType(tensor.data_type).itemsize)
     if count < 0:
@@ -196,27 +206,27 @@ def _nbytes(tensor: onnx.TensorProto) -> int:
     return (count * bits + 7) // 8
 
 
-def _tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """All tensors of a model, wherever they are."""
-    yield from _graph_tensors(proto.graph)
+def _iter_tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Yield all tensors of a model, in graphs, functions and attributes."""
+    yield from _iter_graph_tensors(proto.graph)
     for function in proto.functions:
-        yield from _node_tensors(function.node)
+        yield from _iter_node_tensors(function.node)
 
 
-def _graph_tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+def _iter_graph_tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
     yield from graph.initializer
     for sparse in graph.sparse_initializer:
         yield from (sparse.values, sparse.indices)
-    yield from _node_tensors(graph.node)
+    yield from _iter_node_tensors(graph.node)
 
 
-def _node_tensors(nodes: Any) -> Iterator[onnx.TensorProto]:
+def _iter_node_tensors(nodes: Any) -> Iterator[onnx.TensorProto]:
     for node in nodes:
         for attribute in node.attribute:
             if attribute.HasField("t"):
                 yield attribute.t
             yield from attribute.tensors
             if attribute.HasField("g"):
-                yield from _graph_tensors(attribute.g)
+                yield from _iter_graph_tensors(attribute.g)
             for graph in attribute.graphs:
-                yield from _graph_tensors(graph)
+                yield from _iter_graph_tensors(graph)

@@ -1,8 +1,7 @@
-"""What a node of an ONNX graph says of itself: its type, attributes, module, source lines.
+"""Reads type, attributes, module and source lines of a node of an ONNX graph.
 
-Exporters leave what they know in the metadata of the nodes. That of PyTorch (`dynamo=True`)
-names the FX node, the modules and the stack of the user's lines; its optimiser adds the names of
-the rules it applied.
+Exporters write metadata into the nodes. PyTorch's (`dynamo=True`) has the FX node, the modules and
+the stack of the user's lines; its optimiser adds the names of the rules that it applied.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from syncpoint.run.model import Frame
-from syncpoint.runtimes.onnx.element_types import NAMES
+from syncpoint.runtimes.onnx.element_types import DTYPE_NAMES
 from syncpoint.runtimes.parse_stack_trace import parse_frames, strip_call_number
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
@@ -24,10 +23,10 @@ _CLASSES = "pkg.torch.onnx.class_hierarchy"
 _STACK = "pkg.torch.onnx.stack_trace"
 _RULE = "pkg.onnxscript.rewriter.rule_name"
 _TORCH = re.compile(r"[\\/](site|dist)-packages[\\/]torch[\\/]")
-_LONGEST = 1 << 16
-"""Characters of a list in metadata; what is longer is not from an exporter."""
-_FEW = 64
-"""Elements of a tensor attribute that are written out."""
+_MAX_LIST_CHARACTERS = 1 << 16
+"""Longest list in metadata; a longer one is not from an exporter."""
+_MAX_ATTRIBUTE_ELEMENTS = 64
+"""Largest tensor attribute whose values are recorded."""
 _RANDOM = frozenset(
     {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
     | {"Multinomial", "Bernoulli"}
@@ -35,38 +34,41 @@ _RANDOM = frozenset(
 
 
 @dataclass(frozen=True)
-class Said:
-    """What the metadata of a node says."""
+class ExporterMetadata:
+    """What an exporter wrote about a node."""
 
     fx: str = ""
-    """The FX node it was made from."""
+    """The FX node that it was exported from."""
     module: str = ""
     module_type: str = ""
     source: tuple[Frame, ...] = ()
     rule: str = ""
-    """The rewrites of the exporter's optimiser that made it."""
+    """The rewrite rules of the exporter's optimiser that created it."""
 
 
-def said(node: ir.Node) -> Said:
-    """The metadata of a node in our words; empty where there is none."""
-    found = node.metadata_props
-    scopes, classes = _names(found.get(_SCOPES, "")), _names(found.get(_CLASSES, ""))
-    return Said(
+def read_metadata(node: ir.Node) -> ExporterMetadata:
+    """Read the exporter's metadata of a node; empty where there is none."""
+    metadata = node.metadata_props
+    scopes, classes = (
+        _parse_names(metadata.get(_SCOPES, "")),
+        _parse_names(metadata.get(_CLASSES, "")),
+    )
+    return ExporterMetadata(
         scopes[-1] if scopes else "",
         strip_call_number(scopes[-2]) if len(scopes) > 1 else "",
         classes[-2].rpartition(".")[2] if len(classes) > 1 else "",
-        _frames(found.get(_STACK, "")),
-        found.get(_RULE, ""),
+        _user_frames(metadata.get(_STACK, "")),
+        metadata.get(_RULE, ""),
     )
 
 
 def type_of(node: ir.Node) -> str:
-    """`Conv`, or with its domain where that is not ONNX's own: `com.microsoft.FusedMatMul`."""
+    """Return the type, with the domain if it is not ONNX's: `Conv`, `com.microsoft.FusedMatMul`."""
     return f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
 
 
 def is_random(node: ir.Node) -> bool:
-    """Whether the node draws random numbers."""
+    """Whether the node generates random numbers."""
     if node.domain not in ("", "ai.onnx"):
         return False
     if node.op_type == "Dropout" and len(node.inputs) > 2 and node.inputs[2] is not None:
@@ -76,24 +78,24 @@ def is_random(node: ir.Node) -> bool:
 
 
 def attributes_of(node: ir.Node) -> dict[str, Any]:
-    """The attributes as JSON values, with the name of the node and the rules that made it."""
-    found: dict[str, Any] = {}
+    """Return the attributes as JSON values, with the node's name and the rules that created it."""
+    attributes: dict[str, Any] = {}
     if node.name:
-        found["node"] = node.name
+        attributes["node"] = node.name
     rule = node.metadata_props.get(_RULE)
     if rule:
-        found["rewritten by"] = rule
+        attributes["rewritten by"] = rule
     for name, attribute in node.attributes.items():
-        found[name] = _plain(attribute)
-    return found
+        attributes[name] = _to_json(attribute)
+    return attributes
 
 
-def _plain(attribute: ir.Attr) -> Any:
+def _to_json(attribute: ir.Attr) -> Any:
     kind, value = attribute.type, attribute.value
     if kind == ir.AttributeType.TENSOR:
-        if value.size > _FEW:
-            return f"{NAMES.get(int(value.dtype), value.dtype)}{list(value.shape)}"
-        return _numbers(value.numpy())
+        if value.size > _MAX_ATTRIBUTE_ELEMENTS:
+            return f"{DTYPE_NAMES.get(int(value.dtype), value.dtype)}{list(value.shape)}"
+        return _array_to_json(value.numpy())
     if kind in (ir.AttributeType.INT, ir.AttributeType.FLOAT, ir.AttributeType.STRING):
         return value
     if kind in (ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRINGS):
@@ -101,29 +103,29 @@ def _plain(attribute: ir.Attr) -> Any:
     return str(kind).rpartition(".")[2].lower()
 
 
-def _numbers(array: np.ndarray) -> Any:
+def _array_to_json(array: np.ndarray) -> Any:
     if array.dtype.kind in "biuf":
         return array.tolist()
     return array.astype(np.float64).tolist() if array.dtype.kind == "V" else str(array.tolist())
 
 
-def _names(text: str) -> list[str]:
-    """A list of strings as Python writes it; empty where it is anything else."""
-    if not text or len(text) > _LONGEST:
+def _parse_names(text: str) -> list[str]:
+    """Parse a list of strings in Python's notation; anything else gives an empty list."""
+    if not text or len(text) > _MAX_LIST_CHARACTERS:
         return []
     try:
-        found = ast.literal_eval(text)
+        names = ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return []
-    return found if isinstance(found, list) and all(isinstance(n, str) for n in found) else []
+    return names if isinstance(names, list) and all(isinstance(n, str) for n in names) else []
 
 
-def _frames(text: str) -> tuple[Frame, ...]:
-    """The user's lines, innermost last; torch's own where there are none."""
-    found = parse_frames(text)
-    return tuple([f for f in found if not _TORCH.search(f.file)] or found)
+def _user_frames(text: str) -> tuple[Frame, ...]:
+    """The user's lines, innermost last; torch's own lines where there are no others."""
+    frames = parse_frames(text)
+    return tuple([f for f in frames if not _TORCH.search(f.file)] or frames)
 
 
 def is_constant(node: ir.Node) -> bool:
-    """Whether a node stands for a parameter."""
+    """Whether a node is a constant, which is recorded as a parameter."""
     return node.op_type == "Constant" and node.domain in ("", "ai.onnx")

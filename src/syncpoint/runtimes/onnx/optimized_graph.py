@@ -10,7 +10,7 @@ import onnx
 
 from syncpoint.errors import SyncpointError, Unsupported
 from syncpoint.runtimes.onnx.inference_session import open_session, session_settings
-from syncpoint.runtimes.onnx.load_model import Source
+from syncpoint.runtimes.onnx.load_model import OnnxModel
 
 _DATA_FILE = "session.optimized_model_external_initializers_file_name"
 _GRAPH_NAME = "optimized.onnx"
@@ -18,7 +18,7 @@ _WEIGHTS_NAME = "optimized.data"
 
 
 def open_and_save_optimized(
-    source: Source, options: Mapping[str, Any], level: str, folder: Path
+    source: OnnxModel, options: Mapping[str, Any], level: str, folder: Path
 ) -> Any:
     """Open a session and let ONNX Runtime save the graph it optimised into `folder`."""
     settings = session_settings(options, level)
@@ -28,12 +28,12 @@ def open_and_save_optimized(
     except SyncpointError:
         if not source.folder:
             raise
-    # Weights that were repacked no longer fit into the one message: into a file with them.
+    # Repacked weights may no longer fit into one protobuf message: save them to a file.
     settings.add_session_config_entry(_DATA_FILE, _WEIGHTS_NAME)
     return open_session(source, options, settings)
 
 
-def load_optimized(folder: Path, source: Source, session: Any) -> tuple[onnx.ModelProto, str]:
+def load_optimized(folder: Path, source: OnnxModel, session: Any) -> tuple[onnx.ModelProto, str]:
     """Load the saved graph that `session` executes; also the folder its weights are in."""
     path = folder / _GRAPH_NAME
     if not path.is_file():
@@ -46,9 +46,11 @@ def load_optimized(folder: Path, source: Source, session: Any) -> tuple[onnx.Mod
     return proto, str(folder) if moved else source.folder
 
 
-def has_more_casts(executed: onnx.ModelProto, given: onnx.ModelProto) -> bool:
-    """Whether ONNX Runtime widens what it has no kernels for. It then leaves out the rounding
-    between two such ops, but not if the value there is asked for: so what is recorded must be
-    the graph with its casts, also unfused."""
-    counts = [sum(n.op_type == "Cast" for n in p.graph.node) for p in (executed, given)]
+def has_more_casts(executed: onnx.ModelProto, file_proto: onnx.ModelProto) -> bool:
+    """Whether ONNX Runtime inserts casts, because it has no kernels for a narrow type.
+
+    It then skips the rounding between two such ops, unless the value between them is an output.
+    So the graph with its casts must be recorded, also unfused.
+    """
+    counts = [sum(n.op_type == "Cast" for n in p.graph.node) for p in (executed, file_proto)]
     return bool(counts[0] > counts[1])

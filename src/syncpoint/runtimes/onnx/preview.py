@@ -1,5 +1,4 @@
-"""The preview of an ONNX file: what it says of itself, without its weights and without a
-session."""
+"""Previews an ONNX file: ops, precision and inputs, without its weights and without a session."""
 
 from __future__ import annotations
 
@@ -11,37 +10,39 @@ from pathlib import Path
 from syncpoint.errors import FormatError
 from syncpoint.run.dtypes import FLOATS
 from syncpoint.runtimes.exception_text import one_line
-from syncpoint.runtimes.onnx.element_types import CODES, NAMES
-from syncpoint.runtimes.onnx.inputs import input_spec_of_proto
+from syncpoint.runtimes.onnx.element_types import DTYPE_CODES, DTYPE_NAMES
+from syncpoint.runtimes.onnx.inputs import parse_input_spec
 from syncpoint.runtimes.protocol import ModelPreview
 
-_LARGEST = 512 << 20
-"""Files beyond this are not parsed just to be described."""
-_FLOAT_CODES = frozenset(CODES[name] for name in FLOATS)
+_MAX_FILE_BYTES = 512 << 20
+"""Larger files are not parsed for a preview."""
+_FLOAT_CODES = frozenset(DTYPE_CODES[name] for name in FLOATS)
 
 
 def preview_file(path: Path) -> ModelPreview | None:
-    """What the file says; None where it cannot be read here or is too large for a preview."""
-    if find_spec("onnx") is None or path.stat().st_size > _LARGEST:
+    """Preview the file; None where onnx is not installed or the file is too large."""
+    if find_spec("onnx") is None or path.stat().st_size > _MAX_FILE_BYTES:
         return None
     import onnx
 
     try:
         model = onnx.load(str(path), load_external_data=False)
     except Exception as error:
-        raise FormatError(f"{path.name} as ONNX", one_line(error)) from error
+        raise FormatError(
+            f"{path.name} is not an ONNX model: {one_line(error)}", cure="check the file"
+        ) from error
     graph = model.graph
     weights: Counter[int] = Counter()
     for weight in graph.initializer:
         if weight.data_type in _FLOAT_CODES:
             weights[weight.data_type] += prod(weight.dims)
-    given = {weight.name for weight in graph.initializer}
-    declared = [value for value in graph.input if value.name not in given]
+    weight_names = {weight.name for weight in graph.initializer}
+    declared = [value for value in graph.input if value.name not in weight_names]
     codes = (value.type.tensor_type.elem_type for value in declared)
-    kinds = weights or Counter(code for code in codes if code in _FLOAT_CODES)
-    precision = NAMES[kinds.most_common(1)[0][0]] if kinds else ""
+    elements_by_code = weights or Counter(code for code in codes if code in _FLOAT_CODES)
+    precision = DTYPE_NAMES[elements_by_code.most_common(1)[0][0]] if elements_by_code else ""
     if not len(graph.node):
-        raise FormatError(f"{path.name} as ONNX", "no ops in it")
+        raise FormatError(f"{path.name} is an ONNX model without ops", cure="check the file")
     return ModelPreview(
-        len(graph.node), precision, tuple(input_spec_of_proto(value) for value in declared)
+        len(graph.node), precision, tuple(parse_input_spec(value) for value in declared)
     )

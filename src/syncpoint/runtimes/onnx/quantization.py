@@ -1,7 +1,7 @@
-"""Which stored integers of an ONNX graph stand for real numbers, and for which.
+"""Finds the quantization of integers in an ONNX graph: scale and zero point of their real numbers.
 
-An op that quantizes says so by its scale and zero point; ops that only move values about hand
-them on; a parameter is what the op that reads it takes it for.
+An op that quantizes has them as inputs. Ops that only move values pass them on. A parameter has
+those that the op which reads it assumes.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import onnx_ir as ir
 from syncpoint.errors import Unsupported
 from syncpoint.run.dtypes import Kind, from_numpy
 from syncpoint.run.model import Quantization
-from syncpoint.runtimes.onnx.arrays import constant
+from syncpoint.runtimes.onnx.arrays import constant_array
 from syncpoint.runtimes.protocol import Array
 
 Lookup = Callable[[ir.Value], Array | None]
-"""The values of a scale or zero point: a parameter's, or what was computed in this run."""
+"""Returns the values of a scale or zero point: a parameter, or computed in this run."""
 
-_GIVES: dict[str, tuple[int, int]] = {
+_OUTPUT_SCALES: dict[str, tuple[int, int]] = {
     "QuantizeLinear": (1, 2),
     "QLinearConv": (6, 7),
     "QLinearMatMul": (6, 7),
@@ -36,8 +36,8 @@ _GIVES: dict[str, tuple[int, int]] = {
     "QLinearWhere": (7, 8),
     "QGemm": (7, 8),
 }
-"""Op -> which of its inputs are scale and zero point of what it gives."""
-_TAKES: dict[str, tuple[tuple[int, int, int, int | None], ...]] = {
+"""Op -> the indices of the inputs that are scale and zero point of its output."""
+_INPUT_SCALES: dict[str, tuple[tuple[int, int, int, int | None], ...]] = {
     "DequantizeLinear": ((0, 1, 2, None),),
     "QLinearConv": ((0, 1, 2, None), (3, 4, 5, 0)),
     "QLinearMatMul": ((0, 1, 2, None), (3, 4, 5, -1)),
@@ -47,89 +47,95 @@ _TAKES: dict[str, tuple[tuple[int, int, int, int | None], ...]] = {
     "DynamicQuantizeMatMul": ((1, 2, 3, -1),),
     "MatMulIntegerToFloat": ((0, 2, 4, None), (1, 3, 5, -1)),
 }
-"""Op -> input, its scale, its zero point, and the axis where there are several scales."""
+"""Op -> indices of an input, its scale and its zero point, and the axis if it has many scales."""
 _MOVES = frozenset(
     {"Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Gather"}
     | {"Split", "Expand", "Tile", "Concat", "MaxPool", "NhwcMaxPool", "DepthToSpace", "Dropout"}
     | {"SpaceToDepth", "GatherElements", "GatherND", "ReduceMax", "ReduceMin", "Max", "Min"}
 )
-"""Ops that give no value they were not given."""
-_ONE_SOURCE = frozenset({"Concat", "Max", "Min"})
-"""Those of them that mix several tensors, which must then mean the same."""
+"""Ops whose output has only values of their input."""
+_MIXES = frozenset({"Concat", "Max", "Min"})
+"""Ops of `_MOVES` that mix several tensors, which must then have one quantization."""
 
 
-class Quantizations:
-    """What the integers of one graph mean in one run."""
+class QuantizationFinder:
+    """Finds the quantization of the integer values of one graph in one run."""
 
     def __init__(self, lookup: Lookup) -> None:
         self._lookup = lookup
-        self._known: dict[ir.Value, Quantization | None] = {}
+        self._quantizations: dict[ir.Value, Quantization | None] = {}
 
-    def of(self, value: ir.Value) -> Quantization | None:
-        """What the integers of a value mean; None where it is not said, or said in two ways."""
-        if value not in self._known:
-            self._known[value] = None
-            self._known[value] = self._made(value) or self._read_as(value)
-        return self._known[value]
+    def find(self, value: ir.Value) -> Quantization | None:
+        """Find the quantization of a value; None where there is none, or two that differ."""
+        if value not in self._quantizations:
+            self._quantizations[value] = None  # ends cycles
+            self._quantizations[value] = self._from_producer(value) or self._from_readers(value)
+        return self._quantizations[value]
 
-    def _read_as(self, value: ir.Value) -> Quantization | None:
-        """What those that read a value take it for, further on where it is only moved."""
-        found = set()
+    def _from_readers(self, value: ir.Value) -> Quantization | None:
+        """The quantization that the readers of a value assume, also behind ops that move it."""
+        candidates = set()
         for use in value.uses():
-            taken = self._taken(use.node, use.idx)
-            if taken is None and use.node.op_type in _MOVES and use.idx == 0:
-                taken = self.of(use.node.outputs[0])
-                taken = taken if taken is None or taken.axis is None else None
-            if taken is not None:
-                found.add(taken)
-        return found.pop() if len(found) == 1 else None
+            quantization = self._of_operand(use.node, use.idx)
+            if quantization is None and use.node.op_type in _MOVES and use.idx == 0:
+                quantization = self.find(use.node.outputs[0])
+                if quantization is not None and quantization.axis is not None:
+                    quantization = None
+            if quantization is not None:
+                candidates.add(quantization)
+        return candidates.pop() if len(candidates) == 1 else None
 
-    def _made(self, value: ir.Value) -> Quantization | None:
+    def _from_producer(self, value: ir.Value) -> Quantization | None:
         node = value.producer()
         if node is None:
             return None
         if node.op_type == "DynamicQuantizeLinear":
-            first = value.index() == 0
-            return self._read(node.outputs[1], node.outputs[2], None) if first else None
-        if node.op_type in _GIVES:
-            scale, zero = (_input(node, at) for at in _GIVES[node.op_type])
+            is_first = value.index() == 0
+            return self._read(node.outputs[1], node.outputs[2], None) if is_first else None
+        if node.op_type in _OUTPUT_SCALES:
+            scale, zero = (_input(node, index) for index in _OUTPUT_SCALES[node.op_type])
             return self._read(
                 scale, zero, _axis(node) if node.op_type == "QuantizeLinear" else 1, _block(node)
             )
         if (node.op_type in _MOVES and value.index() == 0) or node.op_type == "Split":
-            return self._moved(node)
+            return self._through_move(node)
         return None
 
-    def _moved(self, node: ir.Node) -> Quantization | None:
+    def _through_move(self, node: ir.Node) -> Quantization | None:
+        """The quantization of the output of an op that only moves values."""
         sources = [v for v in node.inputs if v is not None]
-        sources = sources if node.op_type in _ONE_SOURCE else sources[:1]
-        found = {self._given(node, at) for at in range(len(sources))}
-        meaning = found.pop() if len(found) == 1 else None
-        if meaning is None or meaning.axis is None:
-            return meaning
+        sources = sources if node.op_type in _MIXES else sources[:1]
+        candidates = {self._of_input(node, index) for index in range(len(sources))}
+        quantization = candidates.pop() if len(candidates) == 1 else None
+        if quantization is None or quantization.axis is None:
+            return quantization
         if node.op_type == "Identity":
-            return meaning
-        if node.op_type == "Transpose" and meaning.axis >= 0:
+            return quantization
+        if node.op_type == "Transpose" and quantization.axis >= 0:
             order = list(node.attributes["perm"].as_ints()) if "perm" in node.attributes else []
-            if meaning.axis in order:
+            if quantization.axis in order:
                 return Quantization(
-                    meaning.scale, meaning.zero_point, order.index(meaning.axis), meaning.block
+                    quantization.scale,
+                    quantization.zero_point,
+                    order.index(quantization.axis),
+                    quantization.block,
                 )
         return None
 
-    def _given(self, node: ir.Node, at: int) -> Quantization | None:
-        value = node.inputs[at]
+    def _of_input(self, node: ir.Node, index: int) -> Quantization | None:
+        value = node.inputs[index]
         if value is None:
             return None
-        return self._known.get(value) or self._made(value)
+        return self._quantizations.get(value) or self._from_producer(value)
 
-    def _taken(self, node: ir.Node, at: int) -> Quantization | None:
-        for place, scale, zero, axis in _TAKES.get(node.op_type, ()):
-            if place == at:
+    def _of_operand(self, node: ir.Node, index: int) -> Quantization | None:
+        """The quantization that a node assumes for one of its inputs."""
+        for operand, scale, zero, axis in _INPUT_SCALES.get(node.op_type, ()):
+            if operand == index:
                 if node.op_type == "DequantizeLinear":
                     axis = _axis(node)
                 elif node.attributes.get_int("transB", 0) and axis == -1:
-                    axis = 0  # a Gemm whose weight lies as a linear layer has it
+                    axis = 0  # a Gemm whose weight is [out, in], like that of a linear layer
                 return self._read(_input(node, scale), _input(node, zero), axis, _block(node))
         return None
 
@@ -152,8 +158,8 @@ class Quantizations:
         )
 
 
-def _input(node: ir.Node, at: int) -> ir.Value | None:
-    return node.inputs[at] if at < len(node.inputs) else None
+def _input(node: ir.Node, index: int) -> ir.Value | None:
+    return node.inputs[index] if index < len(node.inputs) else None
 
 
 def _axis(node: ir.Node) -> int:
@@ -164,8 +170,8 @@ def _block(node: ir.Node) -> int:
     return node.attributes.get_int("block_size", 0)
 
 
-def multiplies_integers(value: ir.Value) -> bool:
-    """Whether the op behind a value works on int8 and does not show it in what it gives."""
+def has_integer_product(value: ir.Value) -> bool:
+    """Whether the op of a value multiplies int8, though its output is not int8."""
     node = value.producer()
     return node is not None and node.op_type in (
         *("DynamicQuantizeMatMul", "MatMulIntegerToFloat", "MatMulInteger", "ConvInteger"),
@@ -173,25 +179,25 @@ def multiplies_integers(value: ir.Value) -> bool:
     )
 
 
-def one_sided(zero: Array) -> int:
-    """1 where a grid with this zero point has no negative numbers, -1 where it has no positive
+def grid_sign(zero: Array) -> int:
+    """Return 1 if the grid of this zero point has no negative numbers, -1 if it has no positive
     ones, else 0."""
-    kind = from_numpy(zero.dtype)
-    if kind.kind is not Kind.INT or not zero.size:
+    dtype = from_numpy(zero.dtype)
+    if dtype.kind is not Kind.INT or not zero.size:
         return 0
-    signed = kind.name.startswith("i")
-    lowest = -(1 << (kind.bits - 1)) if signed else 0
-    plain = zero.astype(np.int64)
-    if (plain == lowest).all():
+    is_signed = dtype.name.startswith("i")
+    lowest = -(1 << (dtype.bits - 1)) if is_signed else 0
+    zeros = zero.astype(np.int64)
+    if (zeros == lowest).all():
         return 1
-    return -1 if (plain == lowest + (1 << kind.bits) - 1).all() else 0
+    return -1 if (zeros == lowest + (1 << dtype.bits) - 1).all() else 0
 
 
 def begins_at_zero(node: ir.Node) -> bool:
     """Whether the grid that a node quantizes to has no negative numbers."""
     zero = node.inputs[2] if len(node.inputs) > 2 else None
-    found = np.zeros((), np.uint8) if zero is None else constant(zero)
-    side = 0 if found is None else one_sided(found)
-    if side < 0:
-        raise Unsupported("a grid that does not end at nought", node.op_type)
-    return side > 0
+    zeros = np.zeros((), np.uint8) if zero is None else constant_array(zero)
+    sign = 0 if zeros is None else grid_sign(zeros)
+    if sign < 0:
+        raise Unsupported(f"{node.op_type} quantizes to a grid that ends at zero")
+    return sign > 0

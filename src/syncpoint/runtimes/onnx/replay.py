@@ -1,7 +1,7 @@
-"""An ONNX graph op by op: each runs alone, on values that may be others than its predecessors gave.
+"""Runs an ONNX graph op by op, each op alone, on values that may replace those of its predecessors.
 
-Every op becomes a model of its own, with its parameters as constants, and is run without
-rewriting by the provider that runs the whole: so it is the kernel that runs there too.
+Every op becomes a model of its own, with its parameters as constants. It runs without optimisation
+on the provider of the complete model, so the same kernel runs.
 """
 
 from __future__ import annotations
@@ -21,95 +21,107 @@ from syncpoint.run.quantize import quantize_values
 from syncpoint.run.recorder import Recorder
 from syncpoint.runtimes.exception_text import one_line
 from syncpoint.runtimes.onnx.arrays import to_ort
-from syncpoint.runtimes.onnx.capture import Capture, Fetch, Results
+from syncpoint.runtimes.onnx.capture import Fetch, OnnxCapture, OrtOutputs
 from syncpoint.runtimes.onnx.element_types import onnx_type_of
-from syncpoint.runtimes.onnx.graph import Graph, Scope, captured, sub_graphs
-from syncpoint.runtimes.onnx.layouts import BLOCKED, LAST, blocked_like, channels_last
+from syncpoint.runtimes.onnx.graph import OnnxGraph, Scope, captured_values, sub_graphs
+from syncpoint.runtimes.onnx.layouts import BLOCKED, CHANNELS_LAST, block_like, to_channels_last
 from syncpoint.runtimes.onnx.node_metadata import is_constant
 from syncpoint.runtimes.protocol import Array
 
-Open = Callable[[onnx.ModelProto], Any]
-"""Loads a model as the whole was loaded for its capture."""
-Value = Callable[[TensorKey, tuple[int, ...]], Array | None]
+OpenSession = Callable[[onnx.ModelProto], Any]
+"""Opens a session for a model as it was opened for the capture of the complete model."""
+FindReplacement = Callable[[TensorKey, tuple[int, ...]], Array | None]
+"""Returns the value that replaces that of a tensor; None where it stays."""
 
 
-class Alone(Results):
-    """What the ops of a graph give when each runs by itself; found as it is asked for."""
+class IsolatedOps(OrtOutputs):
+    """The outputs of ops that each run alone; an op runs when an output of it is needed."""
 
     def __init__(
-        self, model: ir.Model, given: Mapping[str, Array], open: Open, whole: Callable[[], Results]
+        self,
+        model: ir.Model,
+        inputs: Mapping[str, Array],
+        open_session: OpenSession,
+        run_model: Callable[[], OrtOutputs],
     ) -> None:
         self._model = model
-        self._open = open
-        self._whole = whole
-        self._found: dict[str, Any] = {}
-        self._read = {name: to_ort(array) for name, array in given.items()}
-        """What the ops read: what was given, what ops gave, and what was put in its place."""
-        self._makers = {o.name: node for node in model.graph for o in node.outputs if o.name}
+        self._open_session = open_session
+        self._run_model = run_model
+        self._computed: dict[str, Any] = {}
+        self._operands = {name: to_ort(array) for name, array in inputs.items()}
+        """What the ops read: the inputs, the outputs of ops, and what replaces these."""
+        self._producers = {o.name: node for node in model.graph for o in node.outputs if o.name}
         self.refused: dict[str, str] = {}
-        """First values of ops that cannot be run alone, with the reason."""
-        super().__init__(self._found, {})
+        """First outputs of ops that cannot run alone, with the reason."""
+        super().__init__(self._computed, {})
 
     def array(self, name: str) -> Array | None:
-        """What the op behind a value gives."""
-        if name not in self._found:
-            node = self._makers.get(name)
+        """Return a value; the op that computes it runs if it has not yet."""
+        if name not in self._computed:
+            node = self._producers.get(name)
             if node is None or is_constant(node):
                 return None
-            found = self._run(node)
-            self._found |= found
-            self._read |= found
+            outputs = self._run(node)
+            self._computed |= outputs
+            self._operands |= outputs
         return super().array(name)
 
-    def put(self, name: str, array: Array) -> None:
-        """Let all that read a value read this in its place."""
-        self._read[name] = to_ort(array)
+    def replace(self, name: str, array: Array) -> None:
+        """Replace a value for all ops that read it."""
+        self._operands[name] = to_ort(array)
 
     def _run(self, node: ir.Node) -> dict[str, Any]:
-        wanted = [o.name for o in node.outputs if o.name]
-        fed, weights = {}, []
-        for value in dict.fromkeys((*node.inputs, *captured(node))):
+        output_names = [o.name for o in node.outputs if o.name]
+        feeds, weights = {}, []
+        for value in dict.fromkeys((*node.inputs, *captured_values(node))):
             if value is None or not value.name:
                 continue
-            if value.name not in self._read and value.name in self._makers:
+            if value.name not in self._operands and value.name in self._producers:
                 self.array(value.name)
-            if value.name in self._read:
-                fed[value.name] = self._read[value.name]
+            if value.name in self._operands:
+                feeds[value.name] = self._operands[value.name]
             elif value.const_value is not None or value.producer() is not None:
                 weights.append(value)
         try:
-            session = self._open(self._piece(node, fed, weights, wanted))
-            return dict(zip(wanted, session.run_with_ort_values(wanted, fed), strict=True))
+            model = self._build_one_op_model(node, feeds, weights, output_names)
+            outputs = self._open_session(model).run_with_ort_values(output_names, feeds)
+            return dict(zip(output_names, outputs, strict=True))
         except Exception as error:
-            # The others must have something to read: what it gives within the whole.
-            self.refused[wanted[0]] = one_line(error)
-            whole = self._whole().values
-            return {name: whole[name] for name in wanted if name in whole}
+            # Other ops still read its outputs: they get those of the complete model.
+            self.refused[output_names[0]] = one_line(error)
+            model_values = self._run_model().values
+            return {name: model_values[name] for name in output_names if name in model_values}
 
-    def _piece(
-        self, node: ir.Node, fed: Mapping[str, Any], weights: list[ir.Value], wanted: list[str]
+    def _build_one_op_model(
+        self,
+        node: ir.Node,
+        feeds: Mapping[str, Any],
+        weights: list[ir.Value],
+        output_names: list[str],
     ) -> onnx.ModelProto:
-        """One op as a model."""
-        inputs = [helper.make_value_info(name, onnx_type_of(value)) for name, value in fed.items()]
+        """Build a model of one op."""
+        inputs = [
+            helper.make_value_info(name, onnx_type_of(value)) for name, value in feeds.items()
+        ]
         constants = []
         for value in weights:
             tensor = ir.convenience.get_const_tensor(value)
             if tensor is None:
-                raise Unsupported("parameters of numbers", str(value.name))
+                raise Unsupported(f"the parameter {value.name} is not a tensor of numbers")
             proto = ir.to_proto(tensor)
             proto.name = value.name or ""
             constants.append(proto)
             if value.is_graph_input():
-                # One that a caller may override is no constant to the kernels.
-                kind = helper.make_tensor_type_proto(proto.data_type, None)
-                inputs.append(helper.make_value_info(proto.name, kind))
+                # A parameter that a caller may override is not a constant for the kernels.
+                tensor_type = helper.make_tensor_type_proto(proto.data_type, None)
+                inputs.append(helper.make_value_info(proto.name, tensor_type))
         proto = ir.to_proto(node)
         del proto.metadata_props[:]
         graph = helper.make_graph(
             [proto],
-            "piece",
+            "one_op",
             inputs,
-            [helper.make_empty_tensor_value_info(name) for name in wanted],
+            [helper.make_empty_tensor_value_info(name) for name in output_names],
             constants,
         )
         opsets = [helper.make_opsetid(d, v) for d, v in self._model.opset_imports.items()]
@@ -118,19 +130,26 @@ class Alone(Results):
         )
 
 
-class Replay(Capture):
-    """An execution whose values are recorded and then replaced."""
+class OnnxReplay(OnnxCapture):
+    """Records an execution in which each value is replaced after it was recorded."""
 
     def __init__(
-        self, graph: Graph, alone: Alone, recorder: Recorder, device: str, value: Value
+        self,
+        graph: OnnxGraph,
+        isolated_ops: IsolatedOps,
+        recorder: Recorder,
+        device: str,
+        find_replacement: FindReplacement,
     ) -> None:
-        super().__init__(graph, alone, recorder, device)
-        self._alone = alone
-        self._value = value
+        super().__init__(graph, isolated_ops, recorder, device)
+        self._isolated_ops = isolated_ops
+        self._find_replacement = find_replacement
         self.refused: dict[OpKey, str] = {}
-        """Ops that could not be run alone, with the reason. Nothing of them is recorded."""
+        """Ops that cannot run alone, with the reason. Their outputs are not recorded."""
 
-    def _output(self, key: OpKey, index: int, value: ir.Value, scope: Scope, fetch: Fetch) -> None:
+    def _record_output(
+        self, key: OpKey, index: int, value: ir.Value, scope: Scope, fetch: Fetch
+    ) -> None:
         node = value.producer()
         name = value.name or ""
         try:
@@ -138,44 +157,45 @@ class Replay(Capture):
         except Unsupported:
             array = None
         if node is not None and sub_graphs(node):
-            # What is inside cannot be given other values, so its result is not its own work.
-            self.refused[key] = f"{node.op_type} has a graph of its own"
-        why = next((w for o in _named(node) if (w := self._alone.refused.get(o))), "")
-        if why:
-            self.refused[key] = why
+            # Values inside cannot be replaced, so its outputs are not its own work alone.
+            self.refused[key] = f"{node.op_type} has a sub-graph"
+        reasons = (self._isolated_ops.refused.get(name) for name in _output_names(node))
+        reason = next((reason for reason in reasons if reason), "")
+        if reason:
+            self.refused[key] = reason
         if key not in self.refused:
-            super()._output(key, index, value, scope, fetch)
+            super()._record_output(key, index, value, scope, fetch)
         if array is None:
             return
-        laid_out, _ = self._laid_out(value, array)
-        wanted = self._value(
-            TensorKey(key, Role.OUTPUT, index, self._recorder.part), laid_out.shape
-        )
-        if wanted is None:
+        model_array, _ = self._to_model_layout(value, array)
+        tensor_key = TensorKey(key, Role.OUTPUT, index, self._recorder.part)
+        replacement = self._find_replacement(tensor_key, model_array.shape)
+        if replacement is None:
             return
-        made = _held(wanted.reshape(laid_out.shape), array, self._meaning(value, array))
+        quantization = self._find_quantization(value, array)
+        converted = _convert_like(replacement.reshape(model_array.shape), array, quantization)
         layout = self._graph.provenance.layouts.get(name)
         if layout == BLOCKED and array.ndim > 2:
-            made = blocked_like(made, array)
-        elif layout == LAST and array.ndim > 2:
-            made = channels_last(made)
-        self._alone.put(name, made)
+            converted = block_like(converted, array)
+        elif layout == CHANNELS_LAST and array.ndim > 2:
+            converted = to_channels_last(converted)
+        self._isolated_ops.replace(name, converted)
 
 
-def _named(node: ir.Node | None) -> list[str]:
+def _output_names(node: ir.Node | None) -> list[str]:
     return [o.name for o in node.outputs if o.name] if node is not None else []
 
 
-def _held(wanted: Array, own: Array, meaning: Quantization | None) -> Array:
-    """The values in the type that the op gives, on the grid that its integers stand for."""
-    if wanted.dtype == own.dtype:
-        return wanted
-    kinds = (from_numpy(wanted.dtype).kind, from_numpy(own.dtype).kind)
+def _convert_like(values: Array, output: Array, quantization: Quantization | None) -> Array:
+    """Convert values to the type of an op's output, and to the grid of its integers."""
+    if values.dtype == output.dtype:
+        return values
+    kinds = (from_numpy(values.dtype).kind, from_numpy(output.dtype).kind)
     if kinds[1] is Kind.BOOL:
-        return np.asarray(wanted != 0)
+        return np.asarray(values != 0)
     if kinds == (Kind.FLOAT, Kind.INT):
-        if meaning is not None:
-            return quantize_values(wanted, meaning, own.dtype)
-        wanted = np.rint(wanted)
+        if quantization is not None:
+            return quantize_values(values, quantization, output.dtype)
+        values = np.rint(values)
     with np.errstate(over="ignore", invalid="ignore"):
-        return wanted.astype(own.dtype)
+        return values.astype(output.dtype)

@@ -18,12 +18,12 @@ from syncpoint.runtimes.protocol import Cutter, ModelPreview, Option, Session
 if TYPE_CHECKING:
     from syncpoint.runtimes.onnx.session import OnnxSession
 
-_LIVE = (
+_MODEL_CLASSES = (
     ("onnx", "ModelProto"),
     ("onnx_ir", "Model"),
     ("torch.onnx", "ONNXProgram"),
 )
-"""Module and class of the objects that are models; whoever holds one has loaded its module."""
+"""Module and class of objects that are models; their module is loaded if such an object exists."""
 
 
 class OnnxRuntime:
@@ -47,48 +47,49 @@ class OnnxRuntime:
         """Whether `model` is the path of an .onnx file, or a model that is loaded already."""
         if isinstance(model, str | Path):
             return str(model).endswith(".onnx")
-        for module, name in _LIVE:
+        for module, name in _MODEL_CLASSES:
             kind = getattr(sys.modules.get(module), name, None)
             if isinstance(kind, type) and isinstance(model, kind):
                 return True
         return False
 
     def options(self) -> tuple[Option, ...]:
-        """The settings that `open` understands."""
+        """List the options of `open`."""
         return (
-            Option(
-                "provider", str, "", "execution provider; empty takes ONNX Runtime's own choice"
-            ),
+            Option("provider", str, "", "execution provider (default: ONNX Runtime's own choice)"),
             Option(
                 "optimization",
                 str,
                 "all",
-                "how far ONNX Runtime may rewrite the graph",
+                "level of graph optimization in ONNX Runtime",
                 ("disabled", "basic", "extended", "layout", "all"),
             ),
             Option(
                 "disabled_optimizers",
                 str,
                 "",
-                "rewrites to leave out, such as NchwcTransformer,ConvActivationFusion",
+                "optimizers to disable, such as NchwcTransformer,ConvActivationFusion",
             ),
             Option(
                 "fusion",
                 str,
                 "as-executed",
-                "record the graph that is executed, or the ops as the file has them",
+                "record the fused graph that is executed, or the ops of the file",
                 ("as-executed", "unfused"),
             ),
-            Option("threads", int, 0, "threads within an op; 0 leaves the choice to ONNX Runtime"),
-            Option("seed", int, 0, "seed of the random numbers of ops that name none"),
+            Option("threads", int, 0, "threads per op; 0: ONNX Runtime chooses"),
+            Option("seed", int, 0, "seed for random ops without a seed of their own"),
         )
 
     def open(self, model: object, options: Mapping[str, Any]) -> OnnxSession:
-        """Load the model; the file or the object given is left as it was."""
+        """Load the model; the file or object is not changed."""
         if self.version() is None:
             raise MissingExtra("onnxruntime", self.extra, "the runtime onnxruntime")
         if not self.accepts(model):
-            raise InputError("the path of an .onnx file", f"a {type(model).__qualname__}")
+            raise InputError(
+                f"a {type(model).__qualname__} is not an ONNX model",
+                cure="pass the path of an .onnx file",
+            )
         try:
             from syncpoint.runtimes.onnx.session import OnnxSession
         except ImportError as error:
@@ -100,25 +101,25 @@ class OnnxRuntime:
         return OnnxSession(model, {**defaults, **options})
 
     def preview(self, path: Path) -> ModelPreview | None:
-        """What an .onnx file says of its ops, precision and inputs."""
+        """Preview the ops, precision and inputs of an .onnx file."""
         from syncpoint.runtimes.onnx.preview import preview_file
 
         return preview_file(path)
 
     def unfused_options(self) -> Mapping[str, Any]:
-        """The ops as the file has them."""
+        """Return the options that record the ops of the file."""
         return {"fusion": "unfused"}
 
     def guide_options(self, options: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-        """The ops as the file has them, where it can be cut."""
+        """Return runtime and options of the guide: the ops of the file, where it can be cut."""
         return self.name, {**options, **self.unfused_options()}
 
     def reference_options(self) -> Mapping[str, Any]:
-        """Every op of the file has a value."""
+        """Return the options of a reference: every op of the file has a value."""
         return self.unfused_options()
 
     def cutter(self, guide: Session, options: Mapping[str, Any]) -> Cutter:
-        """Cuts the graph of the file."""
+        """Make a cutter, which cuts the graph of the file."""
         from syncpoint.runtimes.onnx.session import OnnxSession
         from syncpoint.runtimes.onnx.truncate import OnnxCutter
 

@@ -1,8 +1,8 @@
-"""An ONNX model that is loaded and can be run by ONNX Runtime, whole or in pieces.
+"""A loaded ONNX model: the Session, which runs it completely, op by op, or in regions.
 
-Asking ONNX Runtime for a value in the middle of a graph keeps it from fusing the ops around it,
-and that changes numbers: for int8 by far more than rounding. So the graph is optimised first, as
-for a plain run, and saved; the values are asked of the saved graph, which is then run as it is.
+An extra output in the middle of a graph keeps ONNX Runtime from fusing the ops around it, and that
+changes numbers: for int8 by far more than rounding. So the graph is first optimised and saved, as
+for a plain run. The extra outputs are added to the saved graph, which runs without optimisation.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from syncpoint.runtimes.exception_text import one_line
 from syncpoint.runtimes.inputs.bind_inputs import bind
 from syncpoint.runtimes.observer_check import check_outputs
 from syncpoint.runtimes.onnx.arrays import to_numpy, to_ort
-from syncpoint.runtimes.onnx.capture import Capture, Results
-from syncpoint.runtimes.onnx.evaluate import Evaluator
-from syncpoint.runtimes.onnx.graph import Graph, sub_graphs
+from syncpoint.runtimes.onnx.capture import OnnxCapture, OrtOutputs
+from syncpoint.runtimes.onnx.evaluate import OnnxEvaluator
+from syncpoint.runtimes.onnx.graph import OnnxGraph, sub_graphs
 from syncpoint.runtimes.onnx.inference_session import open_session, session_settings
-from syncpoint.runtimes.onnx.inputs import declared
+from syncpoint.runtimes.onnx.inputs import list_input_specs
 from syncpoint.runtimes.onnx.instrument import Instrumented, open_instrumented
-from syncpoint.runtimes.onnx.load_model import Source, from_proto, load
+from syncpoint.runtimes.onnx.load_model import OnnxModel, ir_from_proto, load_model
 from syncpoint.runtimes.onnx.optimized_graph import (
     has_more_casts,
     load_optimized,
     open_and_save_optimized,
 )
-from syncpoint.runtimes.onnx.replay import Alone, Replay
+from syncpoint.runtimes.onnx.replay import IsolatedOps, OnnxReplay
 from syncpoint.runtimes.protocol import (
     Array,
     EdgeValues,
@@ -57,34 +57,34 @@ class OnnxSession(BaseSession):
     def __init__(self, model: object, options: Mapping[str, Any]) -> None:
         self._options = dict(options)
         self._fused = options["fusion"] == _AS_EXECUTED
-        self._source = load(model)
+        self._source = load_model(model)
         self.name = self._source.name
-        self._keep = scratch_folder()
+        self._scratch = scratch_folder()
         self._shipped = self._open_plain(options["optimization"], save=self._fused)
-        """The model as anyone would run it under these options."""
+        """The model as a user runs it with these options."""
         self._plain = self._shipped if self._fused else self._open_plain("disabled", save=True)
-        """What is recorded here, run without anybody asking for values."""
-        original = self._source.graph()
+        """The graph that is recorded, without the outputs that recording adds."""
+        original = self._source.build_graph()
         self._executed, self._folder = load_optimized(
-            Path(self._keep.name), self._source, self._shipped
+            Path(self._scratch.name), self._source, self._shipped
         )
         if not self._fused and not has_more_casts(self._executed, self._source.proto):
             self._executed, self._folder = self._source.proto, self._source.folder
-        self._graph = Graph(from_proto(self._executed, self._folder), original)
-        self._specs = declared(
+        self._graph = OnnxGraph(ir_from_proto(self._executed, self._folder), original)
+        self._specs = list_input_specs(
             [v for v in original.graph.inputs if v.name],
             frozenset(original.graph.initializers),
         )
         self._instrumented, self._captured = self._open_instrumented()
-        self._evaluator = Evaluator(self._graph)
+        self._evaluator = OnnxEvaluator(self._graph)
 
     def inputs(self) -> tuple[InputSpec, ...]:
-        """What the graph declares; an axis it leaves open is -1."""
+        """List the inputs that the graph declares; an open axis is -1."""
         return self._specs
 
     def run(self, inputs: Inputs, recorder: Recorder) -> None:
-        """Record one execution, then run the model plainly and compare the final outputs."""
-        given, notes = bind(inputs, self._specs, Path(self.name).name)
+        """Session.run: capture one execution, then compare its outputs with a plain one."""
+        feeds, notes = bind(inputs, self._specs, Path(self.name).name)
         recorder.facts(
             runtime="onnxruntime",
             runtime_version=ort.__version__,
@@ -95,99 +95,104 @@ class OnnxSession(BaseSession):
         )
         for note in notes:
             recorder.note(note)
-        results = self._results(given, recorder)
-        capture = Capture(self._graph, results, recorder, self._captured.get_providers()[0])
-        capture.record(given)
-        self.conclude(recorder, capture.computed, lambda: self._observed(results, given, recorder))
+        outputs = self._compute_all_values(feeds, recorder)
+        capture = OnnxCapture(self._graph, outputs, recorder, self._captured.get_providers()[0])
+        capture.record(feeds)
+        self.conclude(
+            recorder, capture.computed, lambda: self._check_observer(outputs, feeds, recorder)
+        )
         if self._instrumented.hidden:
             recorder.note(
                 f"{self._instrumented.hidden} ops inside sub-graphs were not recorded:"
-                f" {', '.join(self._holders())}"
+                f" {', '.join(self._list_sub_graph_ops())}"
             )
 
     def replay(self, inputs: Inputs, value: Replacement, recorder: Recorder) -> Mapping[OpKey, str]:
-        """Run the ops one by one; each value is recorded, then `value` is put in its place."""
-        given, _ = bind(inputs, self._specs, Path(self.name).name)
+        """Session.replay: run the ops one by one; record each value, then replace it by `value`."""
+        feeds, _ = bind(inputs, self._specs, Path(self.name).name)
 
-        def whole() -> Results:
-            return self._results(given, recorder)
+        def run_model() -> OrtOutputs:
+            return self._compute_all_values(feeds, recorder)
 
-        alone = Alone(self._graph.model, given, self._open_unoptimized, cache(whole))
+        isolated_ops = IsolatedOps(
+            self._graph.model, feeds, self._open_unoptimized, cache(run_model)
+        )
         provider = self._captured.get_providers()[0]
-        replay = Replay(self._graph, alone, recorder, provider, value)
-        replay.record(given)
+        replay = OnnxReplay(self._graph, isolated_ops, recorder, provider, value)
+        replay.record(feeds)
         return replay.refused
 
     def value_of(self, edge: Edge) -> str | None:
-        """The name in the graph of the value that an edge means; None where it has none."""
+        """Return the name of an edge's value in the graph; None where it has none."""
         value = self._graph.value(edge)
         return value.name if value is not None else None
 
     @property
-    def source(self) -> Source:
-        """The model as it was given."""
+    def source(self) -> OnnxModel:
+        """The model as it was loaded."""
         return self._source
 
-    def fed(self, inputs: Inputs) -> dict[str, Array]:
-        """The arrays that a model with these inputs is given, by name."""
+    def bind_inputs(self, inputs: Inputs) -> dict[str, Array]:
+        """Return the arrays for the inputs that a model declares, by name."""
         return bind(inputs, self._specs, Path(self.name).name)[0]
 
     def prepare(self, inputs: Inputs, part: Part = WHOLE) -> None:
-        """Nothing to do: the graph is the same for inputs of any form."""
+        """Do nothing: the graph is the same for inputs of any shape."""
 
     def evaluate(
         self, region: Region, inputs: EdgeValues, dtype: str, parameter_dtype: str | None = None
     ) -> Sequence[Array | None]:
-        """The region's outputs with all floating-point arithmetic done in `dtype`."""
+        """Session.evaluate: compute a region's outputs, with all float arithmetic in `dtype`."""
         return self._evaluator.evaluate(region, inputs, dtype, parameter_dtype)
 
     def parameters_of(self, region: Region) -> list[OpKey]:
-        """The parameters and constants that the region's ops read, each once."""
+        """List the parameters and constants that the region's ops read, each once."""
         return self._evaluator.parameters_of(region)
 
-    def _results(self, given: Mapping[str, Array], recorder: Recorder) -> Results:
+    def _compute_all_values(self, feeds: Mapping[str, Array], recorder: Recorder) -> OrtOutputs:
         try:
-            values = self._run(self._captured, given)
+            values = self._run(self._captured, feeds)
         except SyncpointError as error:
             if not self._instrumented.exposed:
                 raise
-            # A loop may give values of another shape in each round, which cannot be stacked.
+            # A loop may compute another shape in each iteration; such values cannot be stacked.
             self._instrumented, self._captured = self._open_instrumented(deep=False)
-            values = self._run(self._captured, given)
-            recorder.note(f"values inside sub-graphs cannot be had: {error.found}")
-        return Results(values, self._instrumented.exposed)
+            values = self._run(self._captured, feeds)
+            recorder.note(f"values inside sub-graphs were not recorded: {error.problem}")
+        return OrtOutputs(values, self._instrumented.exposed)
 
-    def _run(self, session: Any, given: Mapping[str, Array]) -> dict[str, Any]:
+    def _run(self, session: Any, feeds: Mapping[str, Array]) -> dict[str, Any]:
         names = [output.name for output in session.get_outputs()]
-        feeds = {name: to_ort(array) for name, array in given.items()}
+        ort_feeds = {name: to_ort(array) for name, array in feeds.items()}
         try:
-            found = session.run_with_ort_values(names, feeds)
+            values = session.run_with_ort_values(names, ort_feeds)
         except Exception as error:
-            fed = ", ".join(f"{n} {a.dtype}{list(a.shape)}" for n, a in given.items())
-            raise CaptureError(f"{self.name} to run on {fed}", one_line(error)) from error
-        return dict(zip(names, found, strict=True))
+            shapes = ", ".join(f"{n} {a.dtype}{list(a.shape)}" for n, a in feeds.items())
+            raise CaptureError(
+                f"{self.name} failed on the inputs {shapes}: {one_line(error)}",
+                cure="check the inputs",
+            ) from error
+        return dict(zip(names, values, strict=True))
 
-    def _observed(
-        self, results: Results, given: Mapping[str, Array], recorder: Recorder
+    def _check_observer(
+        self, outputs: OrtOutputs, feeds: Mapping[str, Array], recorder: Recorder
     ) -> Observer:
-        """Whether the plain model gives the same bits as the captured one."""
-        observer = check_outputs(_paired_outputs(results, self._run(self._plain, given)))
+        """Check whether the plain model computes the same bits as the captured one."""
+        observer = check_outputs(_pair_outputs(outputs, self._run(self._plain, feeds)))
         if self._fused:
             return observer
-        shipped = self._run(self._shipped, given)
-        as_executed = check_outputs(_paired_outputs(results, shipped))
+        as_executed = check_outputs(_pair_outputs(outputs, self._run(self._shipped, feeds)))
         if observer.equal and not as_executed.equal:
             recorder.note(
-                "the model as it is executed, with optimization="
-                f"{self._options['optimization']}, gives other outputs than the ops recorded here:"
-                f" {as_executed.detail}"
+                f"with optimization={self._options['optimization']} the model has other outputs"
+                f" than the ops recorded here: {as_executed.detail}"
             )
         return observer
 
     def _open_plain(self, level: str, save: bool) -> Any:
         if save:
             return open_and_save_optimized(
-                self._source, self._options, level, Path(self._keep.name)
+                self._source, self._options, level, Path(self._scratch.name)
             )
         return open_session(self._source, self._options, session_settings(self._options, level))
 
@@ -196,21 +201,22 @@ class OnnxSession(BaseSession):
         return open_instrumented(self._executed, top, self._folder, self._open_unoptimized, deep)
 
     def _open_unoptimized(self, model: onnx.ModelProto) -> Any:
-        """Open a graph that is executed as it is written."""
-        source = Source(self.name, model, self._folder)
+        """Open a graph that is executed without optimisation."""
+        source = OnnxModel(self.name, model, self._folder)
         return open_session(source, self._options, session_settings(self._options, "disabled"))
 
-    def _holders(self) -> list[str]:
+    def _list_sub_graph_ops(self) -> list[str]:
+        """Name the ops that have sub-graphs, at most three of them."""
         nodes = [
             f"{n.op_type} {n.outputs[0].name}" for n in self._graph.nodes.values() if sub_graphs(n)
         ]
         return nodes if len(nodes) <= 3 else [*nodes[:3], f"{len(nodes) - 3} more"]
 
 
-def _paired_outputs(
-    results: Results, plain: Mapping[str, Any]
+def _pair_outputs(
+    captured: OrtOutputs, plain: Mapping[str, Any]
 ) -> Iterator[tuple[str, Array | None, Array]]:
-    """Name, captured and plain value of the outputs that are tensors."""
+    """Yield name, captured value and plain value of the outputs that are tensors."""
     for name, value in plain.items():
         with contextlib.suppress(Unsupported):
-            yield name, results.array(name), to_numpy(value)
+            yield name, captured.array(name), to_numpy(value)

@@ -1,7 +1,7 @@
-"""An ONNX model that ends at a chosen value, run as the black box that the whole one is.
+"""Cuts an ONNX model at chosen values and runs it as a black box, like the complete model.
 
-The model is cut in the form it has in its file and then handed to ONNX Runtime with all the
-rewriting that was asked for; only what it gives in the end is read.
+The graph of the file is cut, then optimised by ONNX Runtime with the user's options. Only its
+final outputs are read.
 """
 
 from __future__ import annotations
@@ -21,60 +21,64 @@ from syncpoint.run.model import Edge, Part
 from syncpoint.runtimes.exception_text import one_line
 from syncpoint.runtimes.onnx.arrays import to_numpy, to_ort
 from syncpoint.runtimes.onnx.inference_session import open_session, session_settings
-from syncpoint.runtimes.onnx.load_model import Source
+from syncpoint.runtimes.onnx.load_model import OnnxModel
 from syncpoint.runtimes.onnx.session import OnnxSession
 from syncpoint.runtimes.protocol import Array, Inputs
 
 
 class OnnxCutter:
-    """Cuts one model; the guide is a run of its ops as the file has them."""
+    """Cuts one model; the guide is a session with the ops of its file."""
 
     def __init__(self, guide: OnnxSession, options: Mapping[str, Any]) -> None:
         self._session = guide
         self._options = options
 
     def run(self, edges: Sequence[Edge], inputs: Inputs, part: Part) -> list[Array | None]:
-        """What the model gives when it ends in these values; None for what is no tensor."""
-        names = self._names(edges)
-        source = self._cut(names)
+        """Compute the values of these edges as outputs of a cut model; None for non-tensors."""
+        names = self._value_names(edges)
+        cut_model = self._cut(names)
         settings = session_settings(self._options, self._options["optimization"])
-        opened = open_session(source, self._options, settings)
-        taken = {value.name for value in opened.get_inputs()}
-        feeds = {n: to_ort(a) for n, a in self._session.fed(inputs).items() if n in taken}
+        session = open_session(cut_model, self._options, settings)
+        input_names = {value.name for value in session.get_inputs()}
+        arrays = self._session.bind_inputs(inputs)
+        feeds = {name: to_ort(array) for name, array in arrays.items() if name in input_names}
         try:
-            found = opened.run_with_ort_values(names, feeds)
+            values = session.run_with_ort_values(names, feeds)
         except Exception as error:
-            raise CaptureError("the cut model to run", one_line(error)) from error
-        return [to_numpy(value) if value.is_tensor() else None for value in found]
+            raise CaptureError(f"the cut model failed: {one_line(error)}") from error
+        return [to_numpy(value) if value.is_tensor() else None for value in values]
 
     def save(self, edges: Sequence[Edge], inputs: Inputs, part: Part, path: Path) -> Path:
-        """Keep the cut model, with its weights in it or beside it."""
-        source = self._cut(self._names(edges))
-        made = path.with_suffix(".onnx")
-        data = f"{made.name}.data" if source.folder else None
-        with output_files(made) as folder:
-            ir.save(source.graph(), folder / made.name, external_data=data)
-        return made
+        """Save the cut model, with its weights inside or in a file beside it; returns its path."""
+        cut_model = self._cut(self._value_names(edges))
+        model_path = path.with_suffix(".onnx")
+        weights_name = f"{model_path.name}.data" if cut_model.folder else None
+        with output_files(model_path) as folder:
+            graph = cut_model.build_graph()
+            ir.save(graph, folder / model_path.name, external_data=weights_name)
+        return model_path
 
-    def _names(self, edges: Sequence[Edge]) -> list[str]:
-        found = [self._session.value_of(edge) for edge in edges]
-        if not all(found):
-            raise InputError("a value at the top of the graph", "one that it does not have")
-        return [name for name in found if name]
+    def _value_names(self, edges: Sequence[Edge]) -> list[str]:
+        names = [self._session.value_of(edge) for edge in edges]
+        if not all(names):
+            missing = edges[names.index(next(name for name in names if not name))]
+            raise InputError(f"the graph has no value {missing.op} at its top level to cut at")
+        return [name for name in names if name]
 
-    def _cut(self, names: Sequence[str]) -> Source:
-        whole = self._session.source
-        model = whole.graph()
+    def _cut(self, names: Sequence[str]) -> OnnxModel:
+        """Cut the model of the file so that it ends at these values."""
+        source = self._session.source
+        model = source.build_graph()
         values = {v.name: v for v in model.graph.inputs}
         for node in model.graph:
             values |= {v.name: v for v in node.outputs}
         missing = [name for name in names if name not in values]
         if missing:
-            raise InputError("a value of the file", f"{missing[0]}, which ONNX Runtime added")
+            raise InputError(f"cannot cut at {missing[0]}: ONNX Runtime added it to the graph")
         model.graph.outputs[:] = [values[name] for name in names]
         proto: onnx.ModelProto = ir.to_proto(RemoveUnusedNodesPass()(model).model)
         with contextlib.suppress(Exception):
-            # Outputs should say their type, which values in the middle of a graph need not; ONNX
-            # Runtime finds it out itself where this cannot.
+            # Outputs should declare their type, which inner values need not. ONNX Runtime infers
+            # it where this fails.
             proto = onnx.shape_inference.infer_shapes(proto)
-        return Source(whole.name, proto, whole.folder)
+        return OnnxModel(source.name, proto, source.folder)

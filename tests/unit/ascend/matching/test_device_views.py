@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from helpers.paths import ASCEND_DATA
 from syncpoint.ascend.dumps.device_folder import DeviceFolder
 from syncpoint.ascend.dumps.golden_folder import GoldenFolder
-from syncpoint.ascend.matching.device_layouts import between, to_logical
+from syncpoint.ascend.matching.device_layouts import to_logical, transpose_axes
 from syncpoint.ascend.matching.device_views import Misfit, target_view
 from syncpoint.matching.views import View
 from syncpoint.run.model import OpKey, TensorKey
@@ -282,10 +282,10 @@ def test_the_usual_original_shape_is_never_in_doubt():
 
 
 def test_axes_turn_into_each_other():
-    assert between("NCHW", "NHWC") == "transpose(0,2,3,1)"
-    assert between("NCHW", "NCHW") == ""
-    assert between("NCHW", "NCDHW") is None
-    assert between("ND", "NC") is None
+    assert transpose_axes("NCHW", "NHWC") == "transpose(0,2,3,1)"
+    assert transpose_axes("NCHW", "NCHW") == ""
+    assert transpose_axes("NCHW", "NCDHW") is None
+    assert transpose_axes("ND", "NC") is None
 
 
 def test_shapes_of_many_axes_end_at_once():

@@ -79,7 +79,7 @@ def test_a_failure_of_the_diagnosis_is_told_from_what_was_not_looked_at(comparis
     other = "weights: the reference is not at hand"
     assert comparison.diagnosis.failures == (line,)
     assert comparison.diagnosis.troubles == (other, line)
-    assert comparison.diagnosis.trouble_lines == [f"not looked at: {other}", line]
+    assert comparison.diagnosis.trouble_lines == [f"not examined: {other}", line]
 
 
 def test_json_says_all_that_it_said_and_the_parts_besides(comparison):

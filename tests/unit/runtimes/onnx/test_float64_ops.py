@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from syncpoint.runtimes.onnx.float64_ops import EXACT, call
+from syncpoint.runtimes.onnx.float64_ops import EXACT, run_op
 
 GENERATOR = np.random.default_rng(0)
 
@@ -109,7 +109,7 @@ def run(op, attributes, operands, opset=20):
     values = [ir.Value(name=f"v{at}") for at in range(len(operands))]
     node = ir.node(op, values, attributes)
     node.outputs[0].name = "y"
-    return call(node, operands, opset)[0]
+    return run_op(node, operands, opset)[0]
 
 
 def close(found, expected):

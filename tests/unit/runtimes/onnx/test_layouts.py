@@ -3,7 +3,7 @@
 import onnx_ir as ir
 import pytest
 
-from syncpoint.runtimes.onnx.layouts import LAST, layouts
+from syncpoint.runtimes.onnx.layouts import CHANNELS_LAST, find_layouts
 
 FRONT, BACK = [0, 2, 3, 1], [0, 3, 1, 2]
 
@@ -28,7 +28,9 @@ class Made:
 
     def laid_out(self, known=()):
         ends = [self.nodes[-1].outputs[0]]
-        return layouts(ir.Graph([self.x], ends, nodes=self.nodes, opset_imports={"": 20}), known)
+        return find_layouts(
+            ir.Graph([self.x], ends, nodes=self.nodes, opset_imports={"": 20}), known
+        )
 
 
 def test_a_transposition_that_a_product_reads_is_the_models_own():
@@ -44,7 +46,7 @@ def test_a_transposition_for_a_channels_last_kernel_is_a_layout(between):
     for op in between:
         value = graph.add(op, op, value)
     graph.turned("back", graph.conv("y", value, channels_last=1), BACK)
-    assert graph.laid_out() == dict.fromkeys(("t", *between, "y"), LAST)
+    assert graph.laid_out() == dict.fromkeys(("t", *between, "y"), CHANNELS_LAST)
 
 
 def test_a_kernel_with_its_channels_first_makes_no_layout():
@@ -57,7 +59,7 @@ def test_a_kernel_behind_another_shape_says_nothing_of_the_transposition():
     graph = Made()
     flat = graph.add("flat", "Reshape", graph.turned("t", graph.x, FRONT))
     graph.conv("y", flat, channels_last=1)
-    assert graph.laid_out() == {"y": LAST}
+    assert graph.laid_out() == {"y": CHANNELS_LAST}
 
 
 @pytest.mark.parametrize("op", ["Resize", "Concat", "Pad", "Split"])
@@ -65,7 +67,7 @@ def test_the_layout_goes_on_until_it_is_turned_back(op):
     graph = Made()
     carried = graph.add("carried", op, graph.conv("c", graph.x, channels_last=1))
     graph.add("end", "Relu", graph.turned("back", carried, BACK))
-    assert graph.laid_out() == {"c": LAST, "carried": LAST}
+    assert graph.laid_out() == {"c": CHANNELS_LAST, "carried": CHANNELS_LAST}
 
 
 @pytest.mark.parametrize("known", [(), ("c",), ("t", "c")])
@@ -73,4 +75,6 @@ def test_values_of_the_model_itself_are_never_laid_out_otherwise(known):
     graph = Made()
     conv = graph.conv("c", graph.turned("t", graph.x, FRONT), channels_last=1)
     graph.turned("back", conv, BACK)
-    assert graph.laid_out(known) == {name: LAST for name in ("t", "c") if name not in known}
+    assert graph.laid_out(known) == {
+        name: CHANNELS_LAST for name in ("t", "c") if name not in known
+    }

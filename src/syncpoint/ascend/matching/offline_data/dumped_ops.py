@@ -1,7 +1,8 @@
-"""Looks up the recorded op that a name in a rule file means.
+"""Finds the recorded op that a name in a rule file refers to.
 
-Dumps name their files by the op, with `/`, `.` and others written as `_`; so two ops may have
-claim to one file. A dump that also holds the true name settles it; otherwise neither is compared.
+Dump files are named by the op, with `/`, `.` and other characters written as `_`. Two ops may
+therefore have the same file name. If the dump also holds the true name, that decides; otherwise
+neither op is compared.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from syncpoint.run.reader import Run
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a name leads to."""
+class DumpedOp:
+    """The op that a name refers to, or why there is none."""
 
     op: Op | None = None
     note: str = ""
@@ -31,39 +32,39 @@ class Found:
 
 
 class OpsByName:
-    """The ops of a run by the names that rule files use."""
+    """The ops of a run by the names of a rule file."""
 
-    def __init__(self, run: Run, names: Iterable[str]) -> None:
-        self._written: dict[str, list[Op]] = {}
-        self._last: dict[str, int] = {}
+    def __init__(self, run: Run, rule_names: Iterable[str]) -> None:
+        self._ops_by_file_name: dict[str, list[Op]] = {}
+        self._last_call: dict[str, int] = {}
         for op in run.ops:
-            self._written.setdefault(_written(op), []).append(op)
-            self._last[op.key.op] = max(op.key.call, self._last.get(op.key.op, 0))
-        self._claims = Counter(escaped(name) for name in set(names))
+            self._ops_by_file_name.setdefault(_file_name(op), []).append(op)
+            self._last_call[op.key.op] = max(op.key.call, self._last_call.get(op.key.op, 0))
+        self._names_per_file = Counter(escaped(name) for name in set(rule_names))
 
-    def find(self, name: str) -> Found:
+    def find(self, name: str) -> DumpedOp:
         """The last execution of the op of this name."""
-        written = escaped(name)
-        candidates = self._written.get(written, [])
+        file_name = escaped(name)
+        candidates = self._ops_by_file_name.get(file_name, [])
         ops = [op for op in candidates if op.attributes.get("op_name") == name]
         if not ops:
             ops = [op for op in candidates if not op.attributes.get("op_name")]
-            if ops and self._claims[written] > 1:
-                return Found(
-                    ambiguous=f'Several ops of the rule file are dumped as "{written}";'
+            if ops and self._names_per_file[file_name] > 1:
+                return DumpedOp(
+                    ambiguous=f'Several ops of the rule file are dumped as "{file_name}";'
                     " which of them a file holds cannot be told."
                 )
         if not ops:
-            return Found()
+            return DumpedOp()
         op = max(ops, key=lambda op: op.key.call)
         damage = str(op.attributes.get("damage", ""))
         note = f"the last of {len(ops)} executions is compared" if len(ops) > 1 else ""
-        return Found(op, note, damage)
+        return DumpedOp(op, note, damage)
 
-    def superseded(self, op: Op) -> bool:
+    def is_superseded(self, op: Op) -> bool:
         """Whether the same op was executed again later."""
-        return op.key.call < self._last[op.key.op]
+        return op.key.call < self._last_call[op.key.op]
 
 
-def _written(op: Op) -> str:
+def _file_name(op: Op) -> str:
     return str(op.attributes.get("escaped", op.key.op))

@@ -1,8 +1,8 @@
-"""Ops of a rule file -> groups that stand for the same ops of the original model.
+"""The ops of the original model that device ops stand for, by the rule file of the compiler.
 
-The compiler fuses, splits and inserts ops. Its rule file says of every device op which original
-ops it was made from; ops that were made from the same ones are one group, and a group is compared
-as a whole.
+The compiler fuses, splits and inserts ops. Its rule file says for every device op which original
+ops it was made from. Device ops made from the same original ops form a group, which is compared as
+a whole.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from syncpoint.ascend.dumps.rule_file import (
 )
 
 
-class Relation(StrEnum):
-    """How many device ops stand for how many original ones."""
+class GroupRelation(StrEnum):
+    """How many device ops stand for how many original ops."""
 
     ONE = "one"
-    """A single device op, whatever it was fused from."""
+    """One device op, whatever it was fused from."""
     SPLIT = "split"
     """Several device ops for the same original ops."""
     L1 = "l1"
@@ -32,7 +32,7 @@ class Relation(StrEnum):
 
 
 @dataclass(frozen=True)
-class Origin:
+class OriginalOutput:
     """An output of an op of the original model."""
 
     name: str
@@ -42,115 +42,119 @@ class Origin:
 
 
 @dataclass(frozen=True)
-class Group:
+class OpGroup:
     """Device ops that stand for the same ops of the original model."""
 
     index: int
     ops: tuple[OpRule, ...]
     originals: tuple[str, ...]
-    relation: Relation
+    relation: GroupRelation
 
 
-class Rules:
-    """What a rule file says, seen through those of the quantizing tool and of another build."""
+class FusionRules:
+    """A rule file, combined with those of the quantizing tool and of another build."""
 
     def __init__(
-        self, rules: RuleFile, quant: RuleFile | None = None, other: RuleFile | None = None
+        self, rules: RuleFile, quant: RuleFile | None = None, other_build: RuleFile | None = None
     ) -> None:
         self.ops = {op.name: op for op in rules.ops}
-        self._quant = {op.name: op for op in quant.ops} if quant else {}
-        self._owners: Mapping[str, OpRule] | None = None
-        if other is not None:
-            self._owners = {name: op for op in other.ops for name in own_names(op)}
-        self.groups = self._grouped(rules)
+        self._quantized = {op.name: op for op in quant.ops} if quant else {}
+        self._other_build: Mapping[str, OpRule] | None = None
+        """The op of the other build that each original op became."""
+        if other_build is not None:
+            self._other_build = {name: op for op in other_build.ops for name in own_names(op)}
+        self.groups = self._group_ops(rules)
         self.integer_ops = integer_ops(rules)
 
     def originals(self, op: OpRule) -> tuple[str, ...]:
-        """Names in the original model, without repetition; none for what the compiler added."""
-        found: dict[str, None] = {}
+        """Names in the original model, without repetition; none for an op of the compiler."""
+        originals: dict[str, None] = {}
         for name in own_names(op):
-            quantized = self._quant.get(name)
+            quantized = self._quantized.get(name)
             for original in own_names(quantized) if quantized else (name,):
-                found[original] = None
-        return tuple(found)
+                originals[original] = None
+        return tuple(originals)
 
-    def shown(self, originals: tuple[str, ...]) -> tuple[str, ...]:
-        """The names that the other side has for them."""
-        if self._owners is None:
+    def reference_names(self, originals: tuple[str, ...]) -> tuple[str, ...]:
+        """The names of original ops in the reference: those of the other build, if there is one."""
+        if self._other_build is None:
             return originals
         return tuple(
-            self._owners[name].name if name in self._owners else name for name in originals
+            self._other_build[name].name if name in self._other_build else name
+            for name in originals
         )
 
-    def origin(self, op: OpRule, index: int) -> Origin | str:
-        """Which original output an output of a device op equals, or in words why none does."""
-        seen = set()
-        while op.type in MOVES_ONLY and not self._named(op, index):
-            if op.name in seen or not op.inputs:
+    def original_output(self, op: OpRule, index: int) -> OriginalOutput | str:
+        """The original output that an output of a device op equals, or why there is none."""
+        visited = set()
+        while op.type in MOVES_ONLY and not self._named_output(op, index):
+            if op.name in visited or not op.inputs:
                 return f"{op.name} has no producer"
-            seen.add(op.name)
+            visited.add(op.name)
             producer, index = op.inputs[0]
             if producer not in self.ops:
                 return f"its producer {producer} is not in the rule file"
             op = self.ops[producer]
-        found = self._named(op, index)
-        if found is None:
-            return self._nameless(op, index)
-        return found
+        output = self._named_output(op, index)
+        if output is None:
+            return self._why_nameless(op, index)
+        return output
 
-    def owned(self, origin: Origin) -> tuple[str, int]:
-        """Name and output of the op on the other side that makes an original output."""
-        owner = self._owners.get(origin.name) if self._owners is not None else None
-        if owner is None:
-            return origin.name, origin.index
-        for place, output in enumerate(owner.output_desc):
-            if (output.origin_name, output.origin_index) == (origin.name, origin.index):
-                return owner.name, place
-        return owner.name, origin.index
+    def reference_output(self, original: OriginalOutput) -> tuple[str, int]:
+        """Name and output index of the reference op that computes an original output."""
+        op = self._other_build.get(original.name) if self._other_build is not None else None
+        if op is None:
+            return original.name, original.index
+        for index, output in enumerate(op.output_desc):
+            if (output.origin_name, output.origin_index) == (original.name, original.index):
+                return op.name, index
+        return op.name, original.index
 
-    def _named(self, op: OpRule, index: int) -> Origin | None:
+    def _named_output(self, op: OpRule, index: int) -> OriginalOutput | None:
         if index >= len(op.output_desc):
             return None
         output = op.output_desc[index]
-        # Where nothing is said of an op at all, it is one of the original model, unless it only
-        # passes on what another gave.
-        own = not op.original_names and op.type not in MOVES_ONLY
-        name = output.origin_name or (op.name if own else "")
+        # An op without any original names is an op of the original model itself, unless it only
+        # passes on the value of another op.
+        is_original = not op.original_names and op.type not in MOVES_ONLY
+        name = output.origin_name or (op.name if is_original else "")
         if not name:
             return None
-        place = output.origin_index
-        quantized = self._quant.get(name)
+        original_index = output.origin_index
+        quantized = self._quantized.get(name)
         if quantized is not None:
-            through = quantized.output_desc[place] if place < len(quantized.output_desc) else None
-            if through is None or not through.origin_name:
+            if original_index >= len(quantized.output_desc):
                 return None
-            name, place = through.origin_name, through.origin_index
-        return Origin(name, place, output.origin_format, output.origin_shape)
+            unquantized = quantized.output_desc[original_index]
+            if not unquantized.origin_name:
+                return None
+            name, original_index = unquantized.origin_name, unquantized.origin_index
+        return OriginalOutput(name, original_index, output.origin_format, output.origin_shape)
 
-    def _nameless(self, op: OpRule, index: int) -> str:
+    def _why_nameless(self, op: OpRule, index: int) -> str:
         if index >= len(op.output_desc):
             return (
                 f"the rule file describes {len(op.output_desc)} outputs of {op.name}, not {index}"
             )
         return f"the compiler made {op.name}, the original model has nothing like it"
 
-    def _grouped(self, rules: RuleFile) -> tuple[Group, ...]:
+    def _group_ops(self, rules: RuleFile) -> tuple[OpGroup, ...]:
         members: dict[tuple[str, ...], list[OpRule]] = {}
         for op in rules.ops:
-            members.setdefault(self._key(op), []).append(op)
+            members.setdefault(self._group_key(op), []).append(op)
         groups = []
         for index, (key, ops) in enumerate(members.items()):
             originals: dict[str, None] = {}
             for op in ops:
                 originals.update(dict.fromkeys(self.originals(op)))
             if key[0] == "L1" and len(ops) > 1:
-                relation = Relation.L1
+                relation = GroupRelation.L1
             else:
-                relation = Relation.ONE if len(ops) == 1 else Relation.SPLIT
-            groups.append(Group(index, tuple(ops), tuple(originals), relation))
+                relation = GroupRelation.ONE if len(ops) == 1 else GroupRelation.SPLIT
+            groups.append(OpGroup(index, tuple(ops), tuple(originals), relation))
         return tuple(groups)
 
-    def _key(self, op: OpRule) -> tuple[str, ...]:
+    def _group_key(self, op: OpRule) -> tuple[str, ...]:
         if op.l1:
             return ("L1", op.l1)
         originals = self.originals(op)

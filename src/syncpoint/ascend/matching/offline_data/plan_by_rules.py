@@ -1,4 +1,4 @@
-"""The plan that the rule files of the compiler give."""
+"""The plan of a comparison by the rule files of the compiler."""
 
 from __future__ import annotations
 
@@ -7,190 +7,205 @@ from dataclasses import dataclass, replace
 
 from syncpoint.ascend.dumps.folder_files import unreadable_tensor
 from syncpoint.ascend.dumps.rule_file import OpRule, dequantizes
-from syncpoint.ascend.matching.device_views import laid_over
-from syncpoint.ascend.matching.offline_data.dumped_ops import Found, OpsByName
-from syncpoint.ascend.matching.offline_data.original_ops import Group, Origin, Relation, Rules
-from syncpoint.ascend.matching.plan import Entry, Plan
+from syncpoint.ascend.matching.device_views import add_view
+from syncpoint.ascend.matching.offline_data.dumped_ops import DumpedOp, OpsByName
+from syncpoint.ascend.matching.offline_data.original_ops import (
+    FusionRules,
+    GroupRelation,
+    OpGroup,
+    OriginalOutput,
+)
+from syncpoint.ascend.matching.plan import ComparisonPlan, PlanEntry
 from syncpoint.metrics.verdict import ReasonCode
 from syncpoint.run.model import Op, Role, Tensor, TensorKey
 from syncpoint.run.reader import Run
 
-_CONSTANTS = frozenset({"Const", "Constant", "Variable", "VariableV2", "RefData"})
-_GIVEN = frozenset({"Data", "AnnData", "NetOutput"})
-_INTEGERS = "integers between quantizing and dequantizing, whose scale no file tells"
+_CONSTANT_TYPES = frozenset({"Const", "Constant", "Variable", "VariableV2", "RefData"})
+_INPUT_OUTPUT_TYPES = frozenset({"Data", "AnnData", "NetOutput"})
+_UNKNOWN_SCALE = "integers between quantizing and dequantizing, whose scale is in no file"
 
 
 @dataclass(frozen=True)
 class _Constant:
-    """A constant of the compiled model that an op reads: the original has no file for it."""
+    """A constant of the compiled model that an op reads: the original model has no file for it."""
 
     name: str
 
 
-def plan_by_rules(target: Run, reference: Run, rules: Rules) -> Plan:
-    """What the rules say of two runs."""
-    return _Planner(target, reference, rules).plan()
+def plan_by_rules(target: Run, reference: Run, rules: FusionRules) -> ComparisonPlan:
+    """Plan the comparison of two runs by the rules."""
+    return _RulePlanner(target, reference, rules).plan()
 
 
-class _Planner:
-    def __init__(self, target: Run, reference: Run, rules: Rules) -> None:
-        self._runs = (target, reference)
+class _RulePlanner:
+    def __init__(self, target: Run, reference: Run, rules: FusionRules) -> None:
+        self._target, self._reference = target, reference
         self._rules = rules
-        self._tensors: dict[object, list[Tensor]] = {}
+        self._tensors_by_op: dict[object, list[Tensor]] = {}
         for tensor in target.tensors:
-            self._tensors.setdefault(tensor.key.op, []).append(tensor)
-        self._device = OpsByName(target, rules.ops)
-        origins = {
-            rules.owned(o)[0]
+            self._tensors_by_op.setdefault(tensor.key.op, []).append(tensor)
+        self._device_ops = OpsByName(target, rules.ops)
+        reference_names = {
+            rules.reference_output(original)[0]
             for op in rules.ops.values()
-            for k in range(len(op.output_desc))
-            if isinstance(o := rules.origin(op, k), Origin)
+            for index in range(len(op.output_desc))
+            if isinstance(original := rules.original_output(op, index), OriginalOutput)
         }
-        self._golden = OpsByName(reference, origins)
+        self._golden_ops = OpsByName(reference, reference_names)
         self._excluded: list[tuple[TensorKey, str]] = []
 
-    def plan(self) -> Plan:
-        entries = tuple(entry for group in self._rules.groups for entry in self._group(group))
-        said = {entry.target.key for entry in entries if entry.target is not None}
-        excluded = {key: why for key, why in self._excluded if key not in said}
-        used = {key.op for key in (*said, *excluded)}
-        for op in self._runs[0].ops:
-            if op.key not in used:
+    def plan(self) -> ComparisonPlan:
+        entries = tuple(
+            entry for group in self._rules.groups for entry in self._group_entries(group)
+        )
+        planned = {entry.target.key for entry in entries if entry.target is not None}
+        excluded = {key: why for key, why in self._excluded if key not in planned}
+        used_ops = {key.op for key in (*planned, *excluded)}
+        for op in self._target.ops:
+            if op.key not in used_ops:
                 why = "not in the rule file"
-                if self._device.superseded(op):
+                if self._device_ops.is_superseded(op):
                     why = "an earlier execution; the last one is compared"
-                excluded.update({t.key: why for t in self._tensors.get(op.key, ())})
-        for tensor in self._runs[0].tensors:
-            if tensor.key not in said:
+                excluded.update({t.key: why for t in self._tensors_by_op.get(op.key, ())})
+        for tensor in self._target.tensors:
+            if tensor.key not in planned:
                 excluded.setdefault(tensor.key, "another tensor of its op is compared")
-        return Plan(entries, "the rule file of the compiler", tuple(excluded.items()))
+        return ComparisonPlan(entries, "the rule file of the compiler", tuple(excluded.items()))
 
-    def _group(self, group: Group) -> Iterator[Entry]:
-        found = {op.name: self._device.find(op.name) for op in group.ops}
-        compared = self._compared(group, found)
-        entries = [entry for op in compared for entry in self._op(group, op, found[op.name])]
+    def _group_entries(self, group: OpGroup) -> Iterator[PlanEntry]:
+        dumped = {op.name: self._device_ops.find(op.name) for op in group.ops}
+        compared = self._compared_ops(group, dumped)
+        entries = [
+            entry for op in compared for entry in self._op_entries(group, op, dumped[op.name])
+        ]
         if not entries and compared:
-            # One line says that nothing is known of the whole group.
-            absent = group.ops[-1]
-            entries = [self._missing(group, absent, found[absent.name])]
+            # One line says that the dump has nothing of the whole group.
+            last = group.ops[-1]
+            entries = [self._missing_entry(group, last, dumped[last.name])]
         yield from entries
 
-    def _compared(self, group: Group, found: dict[str, Found]) -> list[OpRule]:
-        """The ops of a group that are compared: of ops in between nothing is known outside."""
+    def _compared_ops(self, group: OpGroup, dumped: dict[str, DumpedOp]) -> list[OpRule]:
+        """The ops of a group that are compared. The original model has no values for the ops
+        inside a group."""
         ops = []
         for op in group.ops:
             if op.name in self._rules.integer_ops:
-                self._leave_out(found[op.name].op, _INTEGERS)
-            elif group.relation is Relation.SPLIT and _inner(op):
-                self._leave_out(found[op.name].op, "a step inside of what one original op does")
+                self._exclude(dumped[op.name].op, _UNKNOWN_SCALE)
+            elif group.relation is GroupRelation.SPLIT and _is_inner(op):
+                self._exclude(dumped[op.name].op, "a step inside of what one original op does")
             else:
                 ops.append(op)
-        if group.relation is not Relation.L1:
-            return ops if group.relation is Relation.ONE else _with_files(ops, found)
-        dumped = [op for op in ops if found[op.name].op is not None]
-        dumped.sort(key=lambda op: found[op.name].timestamp)
-        if not dumped:
+        if group.relation is not GroupRelation.L1:
+            return ops if group.relation is GroupRelation.ONE else _with_files(ops, dumped)
+        dumped_ops = [op for op in ops if dumped[op.name].op is not None]
+        dumped_ops.sort(key=lambda op: dumped[op.name].timestamp)
+        if not dumped_ops:
             return ops[-1:]
-        ends = dumped[-1:] if _same_originals(ops) or len(dumped) == 1 else [dumped[0], dumped[-1]]
-        for op in dumped:
+        first, last = dumped_ops[0], dumped_ops[-1]
+        ends = [last] if _have_same_originals(ops) or first is last else [first, last]
+        for op in dumped_ops:
             if op not in ends:
-                self._leave_out(found[op.name].op, "a step inside of ops that run slice by slice")
+                self._exclude(dumped[op.name].op, "a step inside of ops that run slice by slice")
         return ends
 
-    def _leave_out(self, op: Op | None, why: str) -> None:
+    def _exclude(self, op: Op | None, why: str) -> None:
         if op is not None:
-            self._excluded += [(t.key, why) for t in self._tensors.get(op.key, ())]
+            self._excluded += [(t.key, why) for t in self._tensors_by_op.get(op.key, ())]
 
-    def _op(self, group: Group, rule: OpRule, found: Found) -> Iterator[Entry]:
-        tensors = self._tensors.get(found.op.key, []) if found.op is not None else []
-        if found.op is None or not tensors:
-            yield self._missing(group, rule, found)
+    def _op_entries(self, group: OpGroup, rule: OpRule, dumped: DumpedOp) -> Iterator[PlanEntry]:
+        tensors = self._tensors_by_op.get(dumped.op.key, []) if dumped.op is not None else []
+        if dumped.op is None or not tensors:
+            yield self._missing_entry(group, rule, dumped)
             return
         for tensor in sorted(tensors, key=lambda t: (t.key.role is not Role.INPUT, t.key.index)):
-            entry = self._entry(group, rule, target=tensor, note=found.note)
+            entry = self._entry(group, rule, target=tensor, note=dumped.note)
             if tensor.key.role is Role.INPUT:
                 if dequantizes(rule):
-                    self._excluded.append((tensor.key, _INTEGERS))
+                    self._excluded.append((tensor.key, _UNKNOWN_SCALE))
                     continue
-                yield self._with_origin(entry, self._producer(rule, tensor.key.index))
+                yield self._add_reference(entry, self._input_original(rule, tensor.key.index))
             elif rule.type == "AscendQuant":
-                self._excluded.append((tensor.key, _INTEGERS))
+                self._excluded.append((tensor.key, _UNKNOWN_SCALE))
             else:
-                yield self._with_origin(entry, self._rules.origin(rule, tensor.key.index))
-        damage = str(found.op.attributes.get("damage", ""))
+                original = self._rules.original_output(rule, tensor.key.index)
+                yield self._add_reference(entry, original)
+        damage = str(dumped.op.attributes.get("damage", ""))
         if damage:
-            yield self._missing(group, rule, replace(found, damage=damage))
+            yield self._missing_entry(group, rule, replace(dumped, damage=damage))
 
-    def _producer(self, rule: OpRule, index: int) -> Origin | _Constant | str:
+    def _input_original(self, rule: OpRule, index: int) -> OriginalOutput | _Constant | str:
+        """The original output that an input of a device op equals, or why there is none."""
         if index >= len(rule.inputs):
             return f"the rule file names {len(rule.inputs)} inputs of {rule.name}, not {index}"
         name, output = rule.inputs[index]
         producer = self._rules.ops.get(name)
         if producer is None:
             return f"its producer {name} is not in the rule file"
-        if producer.type in _CONSTANTS:
+        if producer.type in _CONSTANT_TYPES:
             return _Constant(name)
-        return self._rules.origin(producer, output)
+        return self._rules.original_output(producer, output)
 
-    def _with_origin(self, entry: Entry, origin: Origin | _Constant | str) -> Entry:
+    def _add_reference(
+        self, entry: PlanEntry, original: OriginalOutput | _Constant | str
+    ) -> PlanEntry:
         assert entry.target is not None
-        if isinstance(origin, str):
-            return self._no_reference(entry, origin)
-        if isinstance(origin, _Constant):
-            missing = self._no_reference(entry, f"the constant {origin.name}")
+        if isinstance(original, str):
+            return self._without_reference(entry, original)
+        if isinstance(original, _Constant):
+            missing = self._without_reference(entry, f"the constant {original.name}")
             return replace(missing, counted=False)
-        name, index = self._rules.owned(origin)
-        found = self._golden.find(name)
-        if found.ambiguous:
-            words = f"[{entry.op}] {found.ambiguous}"
-            return replace(entry, reason=ReasonCode.AMBIGUOUS, words=words)
-        key = TensorKey(found.op.key, Role.OUTPUT, index) if found.op is not None else None
-        reference = self._runs[1].tensor(key) if key is not None else None
-        if reference is None and found.damage:
-            words = f"[{entry.op}] The ground truth dump file cannot be used: {found.damage}."
-            return replace(entry, reason=ReasonCode.UNREADABLE, words=words, golden=name)
+        name, index = self._rules.reference_output(original)
+        golden = self._golden_ops.find(name)
+        if golden.ambiguous:
+            text = f"[{entry.op}] {golden.ambiguous}"
+            return replace(entry, reason=ReasonCode.AMBIGUOUS, report_text=text)
+        key = TensorKey(golden.op.key, Role.OUTPUT, index) if golden.op is not None else None
+        reference = self._reference.tensor(key) if key is not None else None
+        if reference is None and golden.damage:
+            text = f"[{entry.op}] The ground truth dump file cannot be used: {golden.damage}."
+            return replace(entry, reason=ReasonCode.UNREADABLE, report_text=text, golden_op=name)
         if reference is None:
-            return replace(self._no_reference(entry, ""), golden=name)
-        note = "; ".join(n for n in (entry.note, found.note) if n)
-        entry = replace(entry, reference=reference, axes=origin.axes, note=note)
-        return laid_over(entry, self._runs[0], origin)
+            return replace(self._without_reference(entry, ""), golden_op=name)
+        note = "; ".join(text for text in (entry.note, golden.note) if text)
+        entry = replace(entry, reference=reference, axes=original.axes, note=note)
+        return add_view(entry, self._target, original)
 
-    def _no_reference(self, entry: Entry, why: str) -> Entry:
-        words = f"[{entry.op}] There is no the ground truth dump file for {entry.label}."
+    def _without_reference(self, entry: PlanEntry, why: str) -> PlanEntry:
+        text = f"[{entry.op}] There is no the ground truth dump file for {entry.label}."
         return replace(
-            entry, reason=ReasonCode.NO_COUNTERPART, words=f"{words} {why}.".replace(" .", "")
+            entry,
+            reason=ReasonCode.NO_COUNTERPART,
+            report_text=f"{text} {why}.".replace(" .", ""),
         )
 
-    def _missing(self, group: Group, rule: OpRule, found: Found) -> Entry:
+    def _missing_entry(self, group: OpGroup, rule: OpRule, dumped: DumpedOp) -> PlanEntry:
         entry = self._entry(group, rule)
-        if found.ambiguous:
-            return replace(
-                entry, reason=ReasonCode.AMBIGUOUS, words=f"[{rule.name}] {found.ambiguous}"
-            )
-        damage = found.damage
-        if found.op is not None and not damage:
-            damage = f"{found.op.attributes.get('file', 'it')} holds no tensors"
+        if dumped.ambiguous:
+            text = f"[{rule.name}] {dumped.ambiguous}"
+            return replace(entry, reason=ReasonCode.AMBIGUOUS, report_text=text)
+        damage = dumped.damage
+        if dumped.op is not None and not damage:
+            damage = f"{dumped.op.attributes.get('file', 'it')} holds no tensors"
         if damage:
-            words = f"[{rule.name}] The dump file cannot be used: {damage}."
-            place = unreadable_tensor(found.op.attributes) if found.op is not None else None
-            return replace(entry, reason=ReasonCode.UNREADABLE, words=words, unreadable=place)
-        words = (
+            text = f"[{rule.name}] The dump file cannot be used: {damage}."
+            place = unreadable_tensor(dumped.op.attributes) if dumped.op is not None else None
+            return replace(entry, reason=ReasonCode.UNREADABLE, report_text=text, unreadable=place)
+        text = (
             f'[{rule.name}] There is no dump file for my output operator "{rule.name}".'
             f" The type is {rule.type}."
         )
-        # Of what a device is given, and of its constants, there are usually no files.
-        counted = rule.type not in _CONSTANTS | _GIVEN
-        return replace(entry, reason=ReasonCode.NO_TARGET_VALUE, words=words, counted=counted)
+        # A device usually does not dump its inputs and constants.
+        counted = rule.type not in _CONSTANT_TYPES | _INPUT_OUTPUT_TYPES
+        return replace(entry, reason=ReasonCode.NO_TARGET_VALUE, report_text=text, counted=counted)
 
     def _entry(
-        self, group: Group, rule: OpRule, target: Tensor | None = None, note: str = ""
-    ) -> Entry:
-        names = tuple(op.name for op in group.ops)
-        return Entry(
+        self, group: OpGroup, rule: OpRule, target: Tensor | None = None, note: str = ""
+    ) -> PlanEntry:
+        return PlanEntry(
             index=group.index,
             type=rule.type,
-            target_names=names,
-            reference_names=self._rules.shown(group.originals),
+            target_names=tuple(op.name for op in group.ops),
+            reference_names=self._rules.reference_names(group.originals),
             sequence=rule.id,
             op=rule.name,
             target=target,
@@ -198,14 +213,14 @@ class _Planner:
         )
 
 
-def _inner(op: OpRule) -> bool:
+def _is_inner(op: OpRule) -> bool:
     return op.multi and all(not output.origin_name for output in op.output_desc)
 
 
-def _with_files(ops: list[OpRule], found: dict[str, Found]) -> list[OpRule]:
-    there = [op for op in ops if found[op.name].op is not None]
-    return there or ops[-1:]
+def _with_files(ops: list[OpRule], dumped: dict[str, DumpedOp]) -> list[OpRule]:
+    """The ops that were dumped, or the last op if none was."""
+    return [op for op in ops if dumped[op.name].op is not None] or ops[-1:]
 
 
-def _same_originals(ops: list[OpRule]) -> bool:
+def _have_same_originals(ops: list[OpRule]) -> bool:
     return len({op.original_names for op in ops}) == 1

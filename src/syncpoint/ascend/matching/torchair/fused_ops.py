@@ -1,6 +1,6 @@
-"""Which ops of the original graph a dumped op stands for, told by its name.
+"""The ops of the original graph that a dumped op stands for, by its name.
 
-An op that the compiler made of several others is called by their names in a row: `Add_1Relu_2`.
+The compiler names a fused op by the names of its parts in a row: `Add_1Relu_2`.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from syncpoint.ascend.dumps.graph_text import Graph, GraphOp
 
 
 @dataclass(frozen=True)
-class Outside:
-    """An input of a fused op that none of its parts makes."""
+class ExternalInput:
+    """An input of a fused op that is not the output of one of its parts."""
 
     op: GraphOp
     """The part that reads it."""
-    place: int
-    """Which of that part's inputs it is."""
+    index: int
+    """Which input of that part it is."""
 
 
 class GraphNames:
@@ -26,68 +26,74 @@ class GraphNames:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self._written: dict[str, GraphOp | None] = {}
+        self._op_by_file_name: dict[str, GraphOp | None] = {}
+        """None for a file name that two ops have."""
         for op in graph.ops.values():
             name = escaped(op.name)
-            # None: two ops are written alike, and which of them is meant cannot be told.
-            self._written[name] = None if name in self._written else op
-        self._lengths = sorted({len(name) for name in self._written if name}, reverse=True)
+            self._op_by_file_name[name] = None if name in self._op_by_file_name else op
+        lengths = {len(name) for name in self._op_by_file_name if name}
+        self._lengths = sorted(lengths, reverse=True)
 
     def find(self, name: str) -> GraphOp | None:
-        """The op of this very name."""
-        return self.graph.ops.get(name) or self._written.get(escaped(name))
+        """The op of exactly this name."""
+        return self.graph.ops.get(name) or self._op_by_file_name.get(escaped(name))
 
     def parts(self, name: str) -> tuple[GraphOp, ...]:
-        """The ops whose names in a row are this one; () where it cannot be made of such names.
+        """The ops whose names in a row are this name; () if it cannot be split into such names.
 
-        The longest name is tried first, and a shorter one only where that leads nowhere.
+        The longest name is tried first, and a shorter one only if that leads to no result.
         """
-        found = self.find(name)
-        if found is not None:
-            return (found,)
+        op = self.find(name)
+        if op is not None:
+            return (op,)
         text = escaped(name)
-        dead: set[int] = set()
-        taken: list[tuple[int, GraphOp, int]] = []
-        at, least = 0, 0
-        while at < len(text):
-            step = None if at in dead else self._step(text, at, least)
+        dead_ends: set[int] = set()
+        steps: list[tuple[int, GraphOp, int]] = []
+        position, first_length = 0, 0
+        while position < len(text):
+            step = None
+            if position not in dead_ends:
+                step = self._next_part(text, position, first_length)
             if step is not None:
-                place, op, end = step
-                taken.append((at, op, place))
-                at, least = end, 0
+                length_index, op, end = step
+                steps.append((position, op, length_index))
+                position, first_length = end, 0
                 continue
-            dead.add(at)
-            if not taken:
+            dead_ends.add(position)
+            if not steps:
                 return ()
-            at, _, place = taken.pop()
-            least = place + 1
-        return tuple(op for _, op, _ in taken)
+            position, _, length_index = steps.pop()
+            first_length = length_index + 1
+        return tuple(op for _, op, _ in steps)
 
-    def _step(self, text: str, at: int, least: int) -> tuple[int, GraphOp, int] | None:
-        for place in range(least, len(self._lengths)):
-            end = at + self._lengths[place]
-            op = self._written.get(text[at:end]) if end <= len(text) else None
+    def _next_part(
+        self, text: str, position: int, first_length: int
+    ) -> tuple[int, GraphOp, int] | None:
+        """The op whose name starts at a position: index of its length, op, and end of the name."""
+        for length_index in range(first_length, len(self._lengths)):
+            end = position + self._lengths[length_index]
+            op = self._op_by_file_name.get(text[position:end]) if end <= len(text) else None
             if op is not None:
-                return place, op, end
+                return length_index, op, end
         return None
 
 
-def outside_inputs(parts: tuple[GraphOp, ...]) -> list[Outside]:
-    """What a fused op reads, in the order of its parts."""
-    inside = {op.name for op in parts}
+def external_inputs(parts: tuple[GraphOp, ...]) -> list[ExternalInput]:
+    """The inputs of a fused op, in the order of its parts."""
+    names = {op.name for op in parts}
     return [
-        Outside(op, place)
+        ExternalInput(op, index)
         for op in parts
-        for place, (producer, _) in enumerate(op.inputs)
-        if producer not in inside
+        for index, (producer, _) in enumerate(op.inputs)
+        if producer not in names
     ]
 
 
 def fx_output(op: GraphOp, index: int) -> tuple[str, int] | None:
-    """The FX node and output that an output of an op is; None where the graph does not say."""
-    said = op.outputs[index] if index < len(op.outputs) else ""
-    if said:
-        node, _, number = said.rpartition(".OUTPUT.")
+    """The FX node and output that an output of an op is; None if the graph does not say."""
+    label = op.outputs[index] if index < len(op.outputs) else ""
+    if label:
+        node, _, number = label.rpartition(".OUTPUT.")
         if node and number.isascii() and number.isdecimal() and len(number) < 10:
             return node, int(number)
         return None
@@ -97,5 +103,5 @@ def fx_output(op: GraphOp, index: int) -> tuple[str, int] | None:
 
 def fx_nodes(op: GraphOp) -> list[str]:
     """The FX nodes that the outputs of an op name, each once."""
-    found = (said.rpartition(".OUTPUT.")[0] for said in op.outputs)
-    return list(dict.fromkeys(node for node in found if node))
+    nodes = (label.rpartition(".OUTPUT.")[0] for label in op.outputs)
+    return list(dict.fromkeys(node for node in nodes if node))

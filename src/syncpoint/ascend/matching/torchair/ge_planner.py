@@ -1,65 +1,65 @@
-"""The plan for a GE dump against one of the same model without fusion."""
+"""The plan for a GE dump against a GE dump of the same model without fusion."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from syncpoint.ascend.dumps.graph_text import GraphOp
-from syncpoint.ascend.matching.torchair.fused_ops import Outside, outside_inputs
+from syncpoint.ascend.matching.torchair.fused_ops import ExternalInput, external_inputs
 from syncpoint.ascend.matching.torchair.graph_plan import GraphEntry
 from syncpoint.ascend.matching.torchair.planner import MOVES_ONLY, GraphPlanner
-from syncpoint.ascend.matching.torchair.reference_lookup import Found, Others
+from syncpoint.ascend.matching.torchair.reference_lookup import ReferenceOps, TensorLookup
 from syncpoint.ascend.matching.torchair.unmatched_reference import unmatched_tensors
 from syncpoint.run.model import Op, Role, Tensor
 
 
 class GePlanner(GraphPlanner):
-    """Pairs ops of the same name, and fused ones with the ops they were made of."""
+    """Pairs ops of the same name, and fused ops with the ops that they were made from."""
 
     evidence = "the same name in the GE graph"
 
-    def _op(self, line: GraphEntry, op: Op, others: Others) -> Iterator[GraphEntry]:
+    def _pair_op(self, entry: GraphEntry, op: Op, reference: ReferenceOps) -> Iterator[GraphEntry]:
         name = op.key.op
-        if others.op(name) is not None:
-            for tensor in self._tensors(line, op):
-                found = others.find(name, tensor.key.role, tensor.key.index)
-                yield self._with(line, tensor, found, others)
+        if reference.op(name) is not None:
+            for tensor in self._tensors(entry, op):
+                lookup = reference.find(name, tensor.key.role, tensor.key.index)
+                yield self._pair_tensor(entry, tensor, lookup, reference)
             for role in (Role.INPUT, Role.OUTPUT):
-                yield from unmatched_tensors(line.graph, others, name, role)
+                yield from unmatched_tensors(entry.graph, reference, name, role)
             return
-        names = self._names.get(line.graph)
+        names = self._names.get(entry.graph)
         parts = names.parts(name) if names is not None else ()
         if len(parts) > 1:
-            yield from self._fused(line, op, parts, others)
-        elif any(kind in op.type for kind in MOVES_ONLY):
-            yield from self._moved(line, op, extra=True)
+            yield from self._pair_fused_op(entry, op, parts, reference)
+        elif any(moving_type in op.type for moving_type in MOVES_ONLY):
+            yield from self._pair_with_own_input(entry, op, extra=True)
         else:
-            for tensor in self._tensors(line, op):
-                yield self._lonely(line, tensor, f"the golden dump has no {name}")
+            for tensor in self._tensors(entry, op):
+                yield self._unpaired(entry, tensor, f"the golden dump has no {name}")
 
-    def _fused(
-        self, line: GraphEntry, op: Op, parts: tuple[GraphOp, ...], others: Others
+    def _pair_fused_op(
+        self, entry: GraphEntry, op: Op, parts: tuple[GraphOp, ...], reference: ReferenceOps
     ) -> Iterator[GraphEntry]:
-        outside = outside_inputs(parts)
+        inputs = external_inputs(parts)
         for part in parts:
-            others.explained[part.name] = f"inside of the fused op {op.key.op}"
-        for tensor in self._tensors(line, op):
+            reference.why_unused[part.name] = f"inside of the fused op {op.key.op}"
+        for tensor in self._tensors(entry, op):
             if tensor.key.role is Role.INPUT:
-                found = self._read(parts, outside, tensor, others)
+                lookup = self._find_input(parts, inputs, tensor, reference)
             else:
-                found = others.find(parts[-1].name, Role.OUTPUT, tensor.key.index)
-            yield self._with(line, tensor, found, others)
+                lookup = reference.find(parts[-1].name, Role.OUTPUT, tensor.key.index)
+            yield self._pair_tensor(entry, tensor, lookup, reference)
 
-    def _read(
+    def _find_input(
         self,
         parts: tuple[GraphOp, ...],
-        outside: list[Outside],
+        inputs: list[ExternalInput],
         tensor: Tensor,
-        others: Others,
-    ) -> Found:
+        reference: ReferenceOps,
+    ) -> TensorLookup:
         index = tensor.key.index
-        if index < len(outside):
-            return others.find(outside[index].op.name, Role.INPUT, outside[index].place)
-        if not outside:  # the graph does not say what its ops read
-            return others.find(parts[0].name, Role.INPUT, index)
-        return Found(why=f"the parts of {parts[0].name} ... have {len(outside)} inputs")
+        if index < len(inputs):
+            return reference.find(inputs[index].op.name, Role.INPUT, inputs[index].index)
+        if not inputs:  # the graph does not say what its ops read
+            return reference.find(parts[0].name, Role.INPUT, index)
+        return TensorLookup(why=f"the parts of {parts[0].name} ... have {len(inputs)} inputs")

@@ -1,4 +1,4 @@
-"""Which graph of one dump of TorchAir is which graph of the other."""
+"""Which graph of one TorchAir dump is which graph of the other."""
 
 from __future__ import annotations
 
@@ -13,67 +13,77 @@ from syncpoint.run.reader import Run
 
 
 def ops_by_graph(run: Run) -> dict[str, list[Op]]:
-    """The ops of a dump by the graph that they belong to."""
-    found: dict[str, list[Op]] = {}
+    """The ops of a dump by graph."""
+    ops: dict[str, list[Op]] = {}
     for op in run.ops:
-        found.setdefault(op.key.graph, []).append(op)
-    return dict(sorted(found.items(), key=lambda item: (len(item[0]), item[0])))
+        ops.setdefault(op.key.graph, []).append(op)
+    return dict(sorted(ops.items(), key=lambda pair: (len(pair[0]), pair[0])))
 
 
-def graphs_of(run: Run, graphs: Sequence[Graph]) -> dict[str, Graph]:
-    """For each graph of the dump the file that knows most of its ops; of those that know as many,
-    the one in the same place of their order."""
-    found: dict[str, Graph] = {}
+def assign_graph_files(run: Run, graphs: Sequence[Graph]) -> dict[str, Graph]:
+    """For each graph of the dump, the graph file with most of its ops; among equals, the file at
+    the same position."""
+    assigned: dict[str, Graph] = {}
     names = [GraphNames(graph) for graph in graphs]
-    for at, (graph, ops) in enumerate(ops_by_graph(run).items()):
-        scores = [sum(n.find(op.key.op) is not None for op in ops) for n in names]
-        best = _best(scores, at)
+    for position, (graph, ops) in enumerate(ops_by_graph(run).items()):
+        scores = [sum(each.find(op.key.op) is not None for op in ops) for each in names]
+        best = _best_index(scores, position)
         if best is not None:
-            found[graph] = graphs[best]
-    return found
+            assigned[graph] = graphs[best]
+    return assigned
 
 
-def find_partners(
-    mine: Run, theirs: Run, graphs: dict[str, Graph], fx: bool
+def pair_graphs(
+    target: Run, reference: Run, graphs: dict[str, Graph], fx: bool
 ) -> dict[str, str | None]:
-    """For each graph of the target the one of the other side that shares most of its ops."""
-    sides = ops_by_graph(theirs)
-    names = {graph: {escaped(op.key.op) for op in ops} for graph, ops in sides.items()}
-    found: dict[str, str | None] = {}
-    own = ops_by_graph(mine)
-    for at, (graph, ops) in enumerate(own.items()):
-        known = graphs.get(graph)
-        wanted = {escaped(op.key.op) for op in ops}
-        if known is not None:
-            every = known.ops.values()
-            wanted = {escaped(n) for op in every for n in (fx_nodes(op) if fx else [op.name])}
-        scores = [len(wanted & there) for there in names.values()]
-        alike = [name for name, score in zip(names, scores, strict=True) if score == max(scores)]
-        if fx and len(alike) > len(own) and max(scores):
-            _refuse_mixed({name: sides[name] for name in alike}, theirs)
-        best = _best(scores, at)
-        found[graph] = None if best is None else list(names)[best]
-    return found
+    """For each graph of the target, the graph of the reference that shares most of its ops."""
+    reference_ops = ops_by_graph(reference)
+    reference_names = {
+        graph: {escaped(op.key.op) for op in ops} for graph, ops in reference_ops.items()
+    }
+    pairs: dict[str, str | None] = {}
+    target_ops = ops_by_graph(target)
+    for position, (graph, ops) in enumerate(target_ops.items()):
+        graph_file = graphs.get(graph)
+        names = {escaped(op.key.op) for op in ops}
+        if graph_file is not None:
+            file_ops = graph_file.ops.values()
+            names = {
+                escaped(name) for op in file_ops for name in (fx_nodes(op) if fx else [op.name])
+            }
+        scores = [len(names & others) for others in reference_names.values()]
+        best_graphs = [
+            name
+            for name, score in zip(reference_names, scores, strict=True)
+            if score == max(scores)
+        ]
+        if fx and len(best_graphs) > len(target_ops) and max(scores):
+            _refuse_mixed({name: reference_ops[name] for name in best_graphs}, reference)
+        best = _best_index(scores, position)
+        pairs[graph] = None if best is None else list(reference_names)[best]
+    return pairs
 
 
 def _refuse_mixed(graphs: dict[str, list[Op]], run: Run) -> None:
-    """Several graphs of one token that have the same ops are of several dumps in one folder."""
-    seen: dict[str, str] = {}
+    """Raise an InputError if several graphs of one token have the same ops: they come from
+    several dumps in one folder."""
+    graph_by_part: dict[str, str] = {}
     for graph, ops in graphs.items():
         for part in {part for op in ops for part in op.attributes["parts"]}:
-            other = seen.setdefault(part, graph)
+            other = graph_by_part.setdefault(part, graph)
             if other != graph:
                 raise InputError(
-                    f"one dump of each graph in {run.path}",
-                    f"{other} and {graph} with the same ops in {part or 'one token'}",
-                    "dump each execution to a path of its own",
+                    f"{run.path} holds several dumps: {other} and {graph} have the same ops in"
+                    f" {part or 'one token'}",
+                    cure="dump each execution to a path of its own",
                 )
 
 
-def _best(scores: Sequence[int], at: int) -> int | None:
+def _best_index(scores: Sequence[int], position: int) -> int | None:
+    """The index of the highest score, preferably this position; None if all others are 0."""
     if not scores:
         return None
-    most = max(scores)
-    if at < len(scores) and scores[at] == most:
-        return at
-    return scores.index(most) if most else None
+    highest = max(scores)
+    if position < len(scores) and scores[position] == highest:
+        return position
+    return scores.index(highest) if highest else None

@@ -1,54 +1,54 @@
-"""What the plan for dumps of TorchAir is made of: lines, and tensors that lie in no file."""
+"""The plan for TorchAir dumps: its entries, and tensors that are derived from others."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from syncpoint.ascend.matching.plan import Entry, Plan
+from syncpoint.ascend.matching.plan import ComparisonPlan, PlanEntry
 from syncpoint.run.model import OpKey, Tensor, TensorKey
 
 
 @dataclass(frozen=True, kw_only=True)
-class GraphEntry(Entry):
+class GraphEntry(PlanEntry):
     """One line of the report."""
 
     graph: str = ""
     call: int = 0
-    """Which of several executions of the op in its part."""
+    """Which execution of the op in its part."""
     time: int = 0
     """When the device wrote it."""
     extra: bool = False
-    """A line that the tool of these dumps does not have."""
-    place: str = ""
-    """The file of an op, or its name, for a line without a tensor."""
+    """Whether the report of msProbe has no such line."""
+    file: str = ""
+    """For a line without a tensor: the file of the op, or its name."""
 
     @property
     def key(self) -> OpKey:
-        """The device op, also where none of its tensors is known."""
+        """The device op; it exists also if the dump has none of its tensors."""
         return OpKey(self.op, self.call, self.graph)
 
 
 @dataclass(frozen=True)
-class Derived:
-    """A tensor that is compared and lies in no file as it is."""
+class DerivedTensor:
+    """A tensor that is computed from another one before it is compared."""
 
     tensor: Tensor
     source: Tensor
-    own: bool = False
-    """Its source is one of the target's tensors; else one of the reference's."""
-    shrunk: bool = False
-    """It is the least and the greatest value of its source."""
-    cast: bool = False
-    """Its values are cut to integers, as a cast to its type does."""
+    from_target: bool = False
+    """Whether its source is a tensor of the target; otherwise of the reference."""
+    is_min_max: bool = False
+    """Whether it holds the least and the greatest value of its source."""
+    is_cast: bool = False
+    """Whether its values are truncated to integers, as by a cast to its dtype."""
 
 
 @dataclass(frozen=True)
 class GraphPlan:
-    """The plan, and what must be made for it."""
+    """The plan, and the tensors to derive for it."""
 
-    plan: Plan
+    plan: ComparisonPlan
     entries: tuple[GraphEntry, ...]
-    derived: tuple[Derived, ...] = ()
+    derived: tuple[DerivedTensor, ...] = ()
     """Tensors to add to the reference."""
-    shrunk: frozenset[TensorKey] = frozenset()
+    min_max_only: frozenset[TensorKey] = frozenset()
     """Tensors of the target to compare by their least and greatest value."""

@@ -1,7 +1,7 @@
-"""The plan for a GE dump of TorchAir: what both of its comparisons share.
+"""The plan for a GE dump of TorchAir: the common part of both kinds of comparison.
 
-Every tensor of the device has an entry, whether it is compared or not, and so has every op of the
-other side that nothing was compared with.
+Every tensor of the device has an entry, compared or not. So has every op of the reference that is
+not compared.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from syncpoint.ascend.dumps.folder_files import unreadable_tensor
 from syncpoint.ascend.dumps.graph_text import Graph
 from syncpoint.ascend.dumps.torchair_run import TreeRun, op_facts
 from syncpoint.ascend.matching.device_views import graph_view
-from syncpoint.ascend.matching.plan import Plan
+from syncpoint.ascend.matching.plan import ComparisonPlan
 from syncpoint.ascend.matching.torchair.fused_ops import GraphNames
-from syncpoint.ascend.matching.torchair.graph_plan import (
-    Derived,
-    GraphEntry,
-    GraphPlan,
+from syncpoint.ascend.matching.torchair.graph_plan import DerivedTensor, GraphEntry, GraphPlan
+from syncpoint.ascend.matching.torchair.reference_lookup import (
+    ReferenceOps,
+    TensorLookup,
+    last_execution_note,
 )
-from syncpoint.ascend.matching.torchair.reference_lookup import Found, Others
 from syncpoint.ascend.matching.torchair.unmatched_reference import (
     graph_parts,
     unmatched_ops,
@@ -35,11 +35,11 @@ from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.model import Op, OpKey, Part, Role, Tensor, TensorKey
 
 MOVES_ONLY = ("Cast", "TransData")
-"""In the types of ops that pass a value on in another type or layout."""
-SHAPES = "data shape doesn't match."
-OWN = "own input"
+"""Parts of the types of ops that only change the dtype or layout of a value."""
+SHAPE_MISMATCH = "data shape doesn't match."
+OWN_INPUT_PATH = "own input"
 """The path of a reference tensor that is an input of the target's own op."""
-_LATER = "an earlier execution; the last one is compared"
+_SUPERSEDED = "an earlier execution; the last one is compared"
 
 
 class GraphPlanner(ABC):
@@ -54,213 +54,236 @@ class GraphPlanner(ABC):
         graphs: dict[str, Graph],
         partners: dict[str, str | None],
     ) -> None:
-        """`graphs` and `partners`, the graph of the other side, are by the target's graph."""
+        """`graphs` has the graph file, `partners` the graph of the reference, by target graph."""
         self._target, self._reference = target, reference
-        self._names = {graph: GraphNames(said) for graph, said in graphs.items()}
+        self._names = {graph: GraphNames(graph_file) for graph, graph_file in graphs.items()}
         self._partners = partners
-        self._mine = _by_op(target)
-        self._theirs = _by_op(reference)
-        self._executed = (_by_part(target), _by_part(reference))
-        self._derived: list[Derived] = []
-        self._shrunk: set[TensorKey] = set()
+        self._target_tensors = _tensors_by_op(target)
+        self._reference_tensors = _tensors_by_op(reference)
+        self._target_ops, self._reference_ops = _ops_by_part(target), _ops_by_part(reference)
+        self._derived: list[DerivedTensor] = []
+        self._min_max_only: set[TensorKey] = set()
         self._excluded: list[tuple[TensorKey, str]] = []
 
     def plan(self) -> GraphPlan:
-        """Everything that is to be compared, and why the rest is not."""
+        """Plan which tensors to compare, and say why the others are not."""
         entries: list[GraphEntry] = []
-        seen: dict[tuple[str, Part], Others] = {}
-        asked = Counter(self._partners.values())
+        references: dict[tuple[str, Part], ReferenceOps] = {}
+        partner_counts = Counter(self._partners.values())
         for graph, partner in self._partners.items():
             for part in graph_parts(self._target, graph):
-                others = None
+                reference = None
                 if partner is not None:
-                    others = seen.get((partner, part)) or self._others(partner, part)
-                entries += self._token(graph, part, others)
-                if others is not None and partner is not None:
-                    seen[partner, part] = others
-                    if asked[partner] == 1:
-                        entries += unmatched_ops(graph, others)
-        for (partner, _), others in seen.items():
-            if asked[partner] > 1:
-                entries += unmatched_ops(partner, others)
-        entries += unmatched_tokens(self._reference, seen)
-        plan = Plan(tuple(entries), self.evidence, tuple(self._excluded))
-        return GraphPlan(plan, tuple(entries), tuple(self._derived), frozenset(self._shrunk))
+                    reference = references.get((partner, part))
+                    reference = reference or self._collect_reference(partner, part)
+                entries += self._plan_token(graph, part, reference)
+                if reference is not None and partner is not None:
+                    references[partner, part] = reference
+                    if partner_counts[partner] == 1:
+                        entries += unmatched_ops(graph, reference)
+        for (partner, _), reference in references.items():
+            if partner_counts[partner] > 1:
+                entries += unmatched_ops(partner, reference)
+        entries += unmatched_tokens(self._reference, references)
+        plan = ComparisonPlan(tuple(entries), self.evidence, tuple(self._excluded))
+        return GraphPlan(plan, tuple(entries), tuple(self._derived), frozenset(self._min_max_only))
 
     @abstractmethod
-    def _op(self, line: GraphEntry, op: Op, others: Others) -> Iterator[GraphEntry]:
+    def _pair_op(self, entry: GraphEntry, op: Op, reference: ReferenceOps) -> Iterator[GraphEntry]:
         """The entries of one op that has tensors."""
 
-    def _others(self, graph: str, part: Part) -> Others | None:
+    def _collect_reference(self, graph: str, part: Part) -> ReferenceOps | None:
+        """The last executions of the ops of the reference in one graph and token."""
         ops: dict[str, Op] = {}
-        for op in self._executed[1].get((graph, str(part)), ()):
-            known = ops.get(op.key.op)
-            if known is None or known.key.call < op.key.call:
+        for op in self._reference_ops.get((graph, str(part)), ()):
+            earlier = ops.get(op.key.op)
+            if earlier is None or earlier.key.call < op.key.call:
                 ops[op.key.op] = op
-        tensors = {op.key: self._theirs.get((op.key, part), {}) for op in ops.values()}
-        return Others(ops, tensors, part) if ops else None
+        tensors = {op.key: self._reference_tensors.get((op.key, part), {}) for op in ops.values()}
+        return ReferenceOps(ops, tensors, part) if ops else None
 
-    def _token(self, graph: str, part: Part, others: Others | None) -> Iterator[GraphEntry]:
-        last: dict[str, Op] = {}
-        for op in self._executed[0].get((graph, str(part)), ()):
-            before = last.get(op.key.op)
-            if before is not None:
-                self._leave_out(before, part)
-            last[op.key.op] = op
-        for op in sorted(last.values(), key=lambda op: (_time(op, part), op.key.op)):
-            yield from self._entries(graph, part, op, others)
-
-    def _leave_out(self, op: Op, part: Part) -> None:
-        self._excluded += [(t.key, _LATER) for t in self._mine.get((op.key, part), {}).values()]
-
-    def _entries(
-        self, graph: str, part: Part, op: Op, others: Others | None
+    def _plan_token(
+        self, graph: str, part: Part, reference: ReferenceOps | None
     ) -> Iterator[GraphEntry]:
+        last: dict[str, Op] = {}
+        for op in self._target_ops.get((graph, str(part)), ()):
+            earlier = last.get(op.key.op)
+            if earlier is not None:
+                self._exclude(earlier, part)
+            last[op.key.op] = op
+        for op in sorted(last.values(), key=lambda op: (_timestamp(op, part), op.key.op)):
+            yield from self._op_entries(graph, part, op, reference)
+
+    def _exclude(self, op: Op, part: Part) -> None:
+        tensors = self._target_tensors.get((op.key, part), {}).values()
+        self._excluded += [(tensor.key, _SUPERSEDED) for tensor in tensors]
+
+    def _op_entries(
+        self, graph: str, part: Part, op: Op, reference: ReferenceOps | None
+    ) -> Iterator[GraphEntry]:
+        """The entries of one op of the device: damage, missing reference, or its pairs."""
         facts = op_facts(op, part)
-        again = f"the last of {op.key.call + 1} executions is compared" if op.key.call else ""
-        line = GraphEntry(
+        entry = GraphEntry(
             index=0,
             type=op.type,
             target_names=(op.key.op,),
             reference_names=(),
             op=op.key.op,
-            note=again,
+            note=last_execution_note(op.key.call),
             part=part,
             graph=graph,
             call=op.key.call,
-            time=_time(op, part),
-            place=str(facts.get("file", "")),
+            time=_timestamp(op, part),
+            file=str(facts.get("file", "")),
         )
         damage = str(facts.get("damage", ""))
         if damage:
-            words = f"the dump file cannot be used: {damage}"
-            place = unreadable_tensor(facts)
             yield replace(
-                line, reason=ReasonCode.UNREADABLE, words=words, unreadable=place, extra=True
+                entry,
+                reason=ReasonCode.UNREADABLE,
+                report_text=f"the dump file cannot be used: {damage}",
+                unreadable=unreadable_tensor(facts),
+                extra=True,
             )
-        if not self._mine.get((op.key, part)):
+        if not self._target_tensors.get((op.key, part)):
             if not damage:
-                words = "the dump file has no tensors"
-                yield replace(line, reason=ReasonCode.EMPTY, words=words, extra=True)
+                text = "the dump file has no tensors"
+                yield replace(entry, reason=ReasonCode.EMPTY, report_text=text, extra=True)
             return
-        if others is None:
-            words = f"the golden dump has no token {part.step}"
+        if reference is None:
+            text = f"the golden dump has no token {part.step}"
             if self._partners.get(graph) is None:
-                words = "the golden dump has no graph that belongs to it"
-            for tensor in self._tensors(line, op):
-                yield self._lonely(line, tensor, words)
+                text = "the golden dump has no graph that belongs to it"
+            for tensor in self._tensors(entry, op):
+                yield self._unpaired(entry, tensor, text)
             return
-        yield from self._op(line, op, others)
+        yield from self._pair_op(entry, op, reference)
 
-    def _tensors(self, line: GraphEntry, op: Op) -> list[Tensor]:
-        """All of an op, inputs first, in the order of their numbers."""
-        found = self._mine.get((op.key, line.part), {}).values()
-        return sorted(found, key=lambda t: (t.key.role is not Role.INPUT, t.key.index))
+    def _tensors(self, entry: GraphEntry, op: Op) -> list[Tensor]:
+        """All tensors of an op of the device, inputs first, in the order of their indices."""
+        tensors = self._target_tensors.get((op.key, entry.part), {}).values()
+        return sorted(tensors, key=lambda t: (t.key.role is not Role.INPUT, t.key.index))
 
-    def _lonely(self, line: GraphEntry, tensor: Tensor, words: str) -> GraphEntry:
+    def _unpaired(self, entry: GraphEntry, tensor: Tensor, text: str) -> GraphEntry:
         reason = ReasonCode.NO_COUNTERPART
-        return replace(line, target=tensor, reason=reason, words=words, extra=True)
+        return replace(entry, target=tensor, reason=reason, report_text=text, extra=True)
 
-    def _moved(self, line: GraphEntry, op: Op, extra: bool) -> Iterator[GraphEntry]:
-        """A cast or a change of layout: what comes out must be what went in."""
-        tensors = {(t.key.role, t.key.index): t for t in self._tensors(line, op)}
+    def _pair_with_own_input(self, entry: GraphEntry, op: Op, extra: bool) -> Iterator[GraphEntry]:
+        """Pair the outputs of a cast or a change of layout with the inputs of the same op."""
+        tensors = {(t.key.role, t.key.index): t for t in self._tensors(entry, op)}
         for (role, index), tensor in tensors.items():
             if role is Role.INPUT:
                 if (Role.OUTPUT, index) in tensors:
                     self._excluded.append((tensor.key, "what its own output is compared with"))
                 else:
-                    yield self._lonely(line, tensor, "no output of the same number")
+                    yield self._unpaired(entry, tensor, "no output of the same number")
                 continue
             source = tensors.get((Role.INPUT, index))
             if source is None:
-                yield self._lonely(line, tensor, "no input of the same number")
+                yield self._unpaired(entry, tensor, "no input of the same number")
                 continue
-            key = source.key
-            own = replace(source, key=replace(key, op=replace(key.op, path=OWN)))
-            made = replace(line, target=tensor, extra=extra, reference_names=(op.key.op,))
-            # A cast of 1.7 to an integer gives 1, and that is no error.
-            cut = _is_float(source) and not _is_float(tensor)
-            if cut:
-                own = replace(own, dtype=tensor.dtype)
+            own_key = replace(source.key, op=replace(source.key.op, path=OWN_INPUT_PATH))
+            own_input = replace(source, key=own_key)
+            pair = replace(entry, target=tensor, extra=extra, reference_names=(op.key.op,))
+            # A cast of 1.7 to an integer gives 1, which is not an error.
+            is_cast = _is_float(source) and not _is_float(tensor)
+            if is_cast:
+                own_input = replace(own_input, dtype=tensor.dtype)
                 note = f"compared with its input as {DTYPES[tensor.dtype].name}"
-                made = replace(made, note="; ".join(n for n in (made.note, note) if n))
-            self._derived.append(Derived(own, source, own=True, cast=cut))
-            yield self._paired(made, own, moved=True)
+                pair = replace(pair, note=_join(pair.note, note))
+            self._derived.append(
+                DerivedTensor(own_input, source, from_target=True, is_cast=is_cast)
+            )
+            yield self._add_reference(pair, own_input, is_own_input=True)
 
-    def _with(self, line: GraphEntry, tensor: Tensor, found: Found, others: Others) -> GraphEntry:
-        """The entry of a tensor and what was found for it."""
-        line = replace(line, extra=found.extra)
-        if found.damage:
-            words = f"the golden file cannot be used: {found.damage}"
+    def _pair_tensor(
+        self, entry: GraphEntry, tensor: Tensor, lookup: TensorLookup, reference: ReferenceOps
+    ) -> GraphEntry:
+        """The entry of a tensor and the reference tensor that was looked up for it."""
+        entry = replace(entry, extra=lookup.extra)
+        if lookup.damage:
             return replace(
-                line, target=tensor, reason=ReasonCode.UNREADABLE, words=words, extra=True
+                entry,
+                target=tensor,
+                reason=ReasonCode.UNREADABLE,
+                report_text=f"the golden file cannot be used: {lookup.damage}",
+                extra=True,
             )
-        if found.tensor is None:
-            return self._lonely(line, tensor, found.why)
-        others.used.add(found.tensor.key)
-        note = "; ".join(n for n in (line.note, found.note) if n)
-        names = (found.tensor.key.op.op,)
-        made = replace(line, target=tensor, note=note, reference_names=names)
-        paired = self._paired(made, found.tensor)
-        if paired.reason is ReasonCode.SHAPE and not found.sure:
-            return self._lonely(made, tensor, f"{paired.words} the numbers of inputs differ")
-        return paired
+        if lookup.tensor is None:
+            return self._unpaired(entry, tensor, lookup.why)
+        reference.used.add(lookup.tensor.key)
+        entry = replace(
+            entry,
+            target=tensor,
+            note=_join(entry.note, lookup.note),
+            reference_names=(lookup.tensor.key.op.op,),
+        )
+        pair = self._add_reference(entry, lookup.tensor)
+        if pair.reason is ReasonCode.SHAPE and not lookup.sure:
+            text = f"{pair.report_text} the numbers of inputs differ"
+            return self._unpaired(entry, tensor, text)
+        return pair
 
-    def _paired(self, line: GraphEntry, theirs: Tensor, moved: bool = False) -> GraphEntry:
-        mine = line.target
-        assert mine is not None
-        theirs, mine, ends_only = self._alike(mine, theirs)
+    def _add_reference(
+        self, entry: GraphEntry, reference: Tensor, is_own_input: bool = False
+    ) -> GraphEntry:
+        """The entry with its reference tensor, and the view or the reason why there is none."""
+        assert entry.target is not None
+        target, reference, ends_only = self._reduce_alike(entry.target, reference)
         if ends_only:
-            note = "; ".join(n for n in (line.note, ENDS_ONLY_NOTE) if n)
-            line = replace(line, note=note, ends_only=True)
-        line = replace(line, target=mine, reference=theirs)
-        if not moved and (mine.dtype == "i8") != (theirs.dtype == "i8"):
-            words = "int8 on one side only: integers whose scale no file tells"
-            return replace(line, reason=ReasonCode.EXCLUDED, words=words)
-        view = graph_view(self._target.run, mine, theirs)
+            entry = replace(entry, note=_join(entry.note, ENDS_ONLY_NOTE), ends_only=True)
+        entry = replace(entry, target=target, reference=reference)
+        if not is_own_input and (target.dtype == "i8") != (reference.dtype == "i8"):
+            text = "int8 on one side only: integers whose scale is in no file"
+            return replace(entry, reason=ReasonCode.EXCLUDED, report_text=text)
+        view = graph_view(self._target.run, target, reference)
         if isinstance(view, View):
-            return replace(line, view=view)
-        return replace(line, reason=ReasonCode.SHAPE, words=f"{SHAPES} {view}")
+            return replace(entry, view=view)
+        return replace(entry, reason=ReasonCode.SHAPE, report_text=f"{SHAPE_MISMATCH} {view}")
 
-    def _alike(self, mine: Tensor, theirs: Tensor) -> tuple[Tensor, Tensor, bool]:
-        """Both whole, or both as their least and greatest value where one has no more; and whether
-        it is so."""
-        small = [mine.key in self._target.reduced, theirs.key in self._reference.reduced]
-        if theirs.key.op.path == OWN:
-            small[1] = small[0]
-        if small[0] and not small[1]:
-            key = replace(
-                theirs.key, op=replace(theirs.key.op, path=f"min max of {mine.key.op.op}")
-            )
-            made = replace(theirs, key=key, shape=(2,), layout="")
-            self._derived.append(Derived(made, theirs, shrunk=True))
-            theirs = made
-        elif small[1] and not small[0]:
-            self._shrunk.add(mine.key)
-            mine = replace(mine, shape=(2,), layout="")
-        return theirs, mine, any(small)
+    def _reduce_alike(self, target: Tensor, reference: Tensor) -> tuple[Tensor, Tensor, bool]:
+        """Both tensors with all values; or both as min and max, if one has no more. The bool says
+        which."""
+        target_reduced = target.key in self._target.reduced
+        reference_reduced = reference.key in self._reference.reduced
+        if reference.key.op.path == OWN_INPUT_PATH:
+            reference_reduced = target_reduced
+        if target_reduced and not reference_reduced:
+            op_key = replace(reference.key.op, path=f"min max of {target.key.op.op}")
+            key = replace(reference.key, op=op_key)
+            min_max = replace(reference, key=key, shape=(2,), layout="")
+            self._derived.append(DerivedTensor(min_max, reference, is_min_max=True))
+            reference = min_max
+        elif reference_reduced and not target_reduced:
+            self._min_max_only.add(target.key)
+            target = replace(target, shape=(2,), layout="")
+        return target, reference, target_reduced or reference_reduced
+
+
+def _join(*texts: str) -> str:
+    return "; ".join(text for text in texts if text)
 
 
 def _is_float(tensor: Tensor) -> bool:
     return DTYPES[tensor.dtype].kind in (Kind.FLOAT, Kind.COMPLEX)
 
 
-def _time(op: Op, part: Part) -> int:
+def _timestamp(op: Op, part: Part) -> int:
     return int(op_facts(op, part).get("timestamp", 0))
 
 
-def _by_part(side: TreeRun) -> dict[tuple[str, str], list[Op]]:
+def _ops_by_part(dump: TreeRun) -> dict[tuple[str, str], list[Op]]:
     """The ops that were executed in each graph and token."""
-    found: dict[tuple[str, str], list[Op]] = {}
-    for op in side.run.ops:
+    ops: dict[tuple[str, str], list[Op]] = {}
+    for op in dump.run.ops:
         for part in op.attributes["parts"]:
-            found.setdefault((op.key.graph, part), []).append(op)
-    return found
+            ops.setdefault((op.key.graph, part), []).append(op)
+    return ops
 
 
-def _by_op(side: TreeRun) -> dict[tuple[OpKey, Part], dict[tuple[Role, int], Tensor]]:
-    found: dict[tuple[OpKey, Part], dict[tuple[Role, int], Tensor]] = {}
-    for tensor in side.run.tensors:
+def _tensors_by_op(dump: TreeRun) -> dict[tuple[OpKey, Part], dict[tuple[Role, int], Tensor]]:
+    tensors: dict[tuple[OpKey, Part], dict[tuple[Role, int], Tensor]] = {}
+    for tensor in dump.run.tensors:
         key = tensor.key
-        found.setdefault((key.op, key.part), {})[key.role, key.index] = tensor
-    return found
+        tensors.setdefault((key.op, key.part), {})[key.role, key.index] = tensor
+    return tensors

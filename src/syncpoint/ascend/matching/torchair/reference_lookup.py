@@ -10,56 +10,63 @@ from syncpoint.run.model import Op, OpKey, Part, Role, Tensor, TensorKey
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
-    """A tensor of the other side, or why there is none."""
+class TensorLookup:
+    """A tensor of the reference, or why there is none."""
 
     tensor: Tensor | None = None
     why: str = ""
     damage: str = ""
     note: str = ""
     extra: bool = False
-    """The tool of these dumps would not find it."""
+    """Whether msProbe would not find it."""
     sure: bool = True
-    """Whether unlike shapes would be a fault of the model and not of the pairing."""
+    """Whether different shapes mean an error of the model, and not of the pairing."""
 
 
 @dataclass
-class Others:
-    """The ops of the other side in one graph and token, by name; of each the last execution."""
+class ReferenceOps:
+    """The ops of the reference in one graph and token, by name; the last execution of each."""
 
     ops: dict[str, Op]
     tensors: dict[OpKey, dict[tuple[Role, int], Tensor]]
     part: Part
     used: set[TensorKey] = field(default_factory=set)
-    explained: dict[str, str] = field(default_factory=dict)
-    """Why nothing is compared with an op, where that is known."""
+    why_unused: dict[str, str] = field(default_factory=dict)
+    """Why an op is not compared, where that is known."""
 
     def __post_init__(self) -> None:
-        # Names as files have them, for a dump whose headers do not say the true ones.
-        self._written: dict[str, Op | None] = {}
+        # Names as in files, for a dump whose headers do not have the true names.
+        self._op_by_file_name: dict[str, Op | None] = {}
         for name, op in self.ops.items():
-            written = escaped(name)
-            self._written[written] = None if written in self._written else op
+            file_name = escaped(name)
+            is_ambiguous = file_name in self._op_by_file_name
+            self._op_by_file_name[file_name] = None if is_ambiguous else op
 
     def op(self, name: str) -> Op | None:
         """The op of this name."""
-        return self.ops.get(name) or self._written.get(escaped(name))
+        return self.ops.get(name) or self._op_by_file_name.get(escaped(name))
 
-    def find(self, name: str, role: Role, index: int) -> Found:
-        """One tensor."""
+    def find(self, name: str, role: Role, index: int) -> TensorLookup:
+        """One tensor of an op."""
         op = self.op(name)
         if op is None:
-            return Found(why=f"the golden dump has no {name}")
+            return TensorLookup(why=f"the golden dump has no {name}")
         tensor = self.tensors.get(op.key, {}).get((role, index))
         damage = str(op_facts(op, self.part).get("damage", ""))
         if tensor is None:
             if damage:
-                return Found(damage=damage)
-            return Found(why=f"the golden dump has no {role} {index} of {name}")
-        again = f"the last of {op.key.call + 1} executions is compared" if op.key.call else ""
-        return Found(tensor=tensor, note=again)
+                return TensorLookup(damage=damage)
+            return TensorLookup(why=f"the golden dump has no {role} {index} of {name}")
+        return TensorLookup(tensor=tensor, note=last_execution_note(op.key.call))
 
     def count(self, name: str, role: Role) -> int:
-        """How many tensors of an op there are."""
+        """The number of inputs or outputs of an op."""
         op = self.op(name)
-        return sum(r is role for r, _ in self.tensors.get(op.key, ())) if op is not None else 0
+        if op is None:
+            return 0
+        return sum(tensor_role is role for tensor_role, _ in self.tensors.get(op.key, ()))
+
+
+def last_execution_note(call: int) -> str:
+    """A note that the last of several executions is compared; "" for the only execution."""
+    return f"the last of {call + 1} executions is compared" if call else ""

@@ -1,1 +1,1 @@
-"""Comparing the dumps of an Ascend device on disk, as its users ask for it: `-m offline_data`."""
+"""The mode `offline_data`: compare dumps of Ascend devices."""

@@ -1,4 +1,4 @@
-"""A first advice, drawn from the whole report: the three rules that its users know."""
+"""The advice on a report, by the three rules of msProbe's advisor."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from syncpoint.ascend.mode.offline_data.metric_columns import METRICS
-from syncpoint.ascend.mode.offline_data.report_rows import Line
+from syncpoint.ascend.mode.offline_data.report_rows import OfflineLine
 from syncpoint.files.outputs import write_output
 from syncpoint.metrics.verdict import FAILING_REASONS
 
-_SIMILAR = 0.99
-_COSINE = METRICS.index("CosineSimilarity")
+_MIN_COSINE = 0.99
+_COSINE_INDEX = METRICS.index("CosineSimilarity")
 
 
 @dataclass(frozen=True)
 class Advice:
-    """What the advisor says."""
+    """The advice of the advisor."""
 
     kind: str
     index: str
@@ -30,8 +30,8 @@ class Advice:
         )
 
 
-def advice(lines: Sequence[Line]) -> Advice:
-    """The first rule that holds."""
+def find_advice(lines: Sequence[OfflineLine]) -> Advice:
+    """The advice of the first rule that applies."""
     for line in lines:
         if line.overflow == "YES":
             return Advice(
@@ -40,7 +40,7 @@ def advice(lines: Sequence[Line]) -> Advice:
                 "Float16 data overflow occurs. Rectify the fault and perform comparison again.",
             )
     for line in lines:
-        if line.type == "Data" and _off(line):
+        if line.type == "Data" and _is_off(line):
             return Advice(
                 "Input Inconsistent",
                 str(line.index),
@@ -48,7 +48,7 @@ def advice(lines: Sequence[Line]) -> Advice:
             )
     kind = "Global Consistency"
     compared = [line for line in lines if line.verdict != "none"]
-    off = [line for line in compared if _off(line)]
+    off = [line for line in compared if _is_off(line)]
     failed = [line for line in lines if line.code in FAILING_REASONS]
     if not compared:
         return Advice(kind, "NA", "Nothing could be compared; see the column CompareFailReason.")
@@ -76,16 +76,12 @@ def advice(lines: Sequence[Line]) -> Advice:
     return Advice(kind, str(off[0].index), text)
 
 
-def write_advice(lines: Sequence[Line], path: Path) -> Path:
-    """Keep the advice; one from before is replaced."""
-    return write_output(path, str(advice(lines)))
+def write_advice(lines: Sequence[OfflineLine], path: Path) -> Path:
+    """Write the advice; an existing file is replaced."""
+    return write_output(path, str(find_advice(lines)))
 
 
-def _off(line: Line) -> bool:
-    """Not similar; where there is no cosine, as with NaN, by our verdict."""
-    cosine = _cosine(line)
-    return cosine < _SIMILAR or (cosine != cosine and line.verdict in ("large", "amplified"))
-
-
-def _cosine(line: Line) -> float:
-    return float(line.metrics[_COSINE])
+def _is_off(line: OfflineLine) -> bool:
+    """Whether a tensor is not similar by its cosine; without a cosine, by our verdict."""
+    cosine = float(line.metrics[_COSINE_INDEX])
+    return cosine < _MIN_COSINE or (cosine != cosine and line.verdict in ("large", "amplified"))

@@ -1,8 +1,8 @@
-"""Finds memory that was written again while somebody still had to read it.
+"""Finds memory that was overwritten before it was read.
 
-A dump says where in the device's memory every tensor lay. An op that writes into a tensor between
-the op that made it and one that reads it is a fault of the memory plan, and shows as a wrong
-result far from its cause.
+A dump has the memory address of every tensor. If an op writes into a tensor after the op that
+computes it and before an op that reads it, the memory plan is wrong. The effect is a wrong result
+far from its cause.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from syncpoint.errors import SyncpointError
 from syncpoint.run.model import Op, OpKey, Role, Tensor, TensorKey
 from syncpoint.run.reader import Run
 
-_KEEPS_VALUES = frozenset(
+_VALUE_PRESERVING_TYPES = frozenset(
     {
         *("Reshape", "Identity", "Squeeze", "SqueezeV2", "SqueezeV3", "Unsqueeze", "UnsqueezeV2"),
         *("UnsqueezeV3", "ExpandDims", "Flatten", "FlattenV2", "PhonyConcat", "PhonySplit"),
     }
 )
-"""Ops whose output may lie where their input does, since it holds the same."""
+"""Types of ops whose output may share the memory of their input, as it has the same values."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,11 @@ class _Write:
     op: Op
 
 
-def overwritten(target: Run, stored: Run) -> dict[TensorKey, str]:
-    """The tensors that were written over too early, with what happened in words. `target` knows
-    what its ops read, `stored` where the tensors lay."""
-    order = {op.key: at for at, op in enumerate(target.ops)}
-    outputs, inputs = _placed(stored)
+def find_overwritten(target: Run, stored: Run) -> dict[TensorKey, str]:
+    """The tensors that were overwritten too early, with a description. `target` has the inputs of
+    its ops, `stored` the addresses of the tensors."""
+    order = {op.key: index for index, op in enumerate(target.ops)}
+    outputs, inputs = _outputs_and_inputs(stored)
     writes = sorted(
         (
             _Write(
@@ -51,53 +51,58 @@ def overwritten(target: Run, stored: Run) -> dict[TensorKey, str]:
     )
     if not writes:
         return {}
-    places = np.array([[w.order, w.start, w.end] for w in writes], np.uint64)
-    found: dict[TensorKey, str] = {}
+    ranges = np.array([[w.order, w.start, w.end] for w in writes], np.uint64)
+    descriptions: dict[TensorKey, str] = {}
     for op in target.ops:
-        for place, edge in enumerate(op.inputs):
-            made = outputs.get(TensorKey(edge.op, Role.OUTPUT, edge.index))
-            if made is None or order[edge.op] >= order[op.key]:
+        for index, edge in enumerate(op.inputs):
+            output = outputs.get(TensorKey(edge.op, Role.OUTPUT, edge.index))
+            if output is None or order[edge.op] >= order[op.key]:
                 continue
-            start, end = made.address or 0, (made.address or 0) + made.nbytes
-            later = (places[:, 0] > order[edge.op]) & (places[:, 0] < order[op.key])
-            inside = later & (places[:, 1] < end) & (places[:, 2] > start)
-            for at in np.flatnonzero(inside):
-                writer = writes[int(at)].op
-                if _same_value(writer, edge.op):
+            start, end = output.address or 0, (output.address or 0) + output.nbytes
+            is_between = (ranges[:, 0] > order[edge.op]) & (ranges[:, 0] < order[op.key])
+            is_overlapping = is_between & (ranges[:, 1] < end) & (ranges[:, 2] > start)
+            for write_index in np.flatnonzero(is_overlapping):
+                writer = writes[int(write_index)].op
+                if _passes_value_on(writer, edge.op):
                     continue
-                read = inputs.get(TensorKey(op.key, Role.INPUT, place))
-                said = (
+                read = inputs.get(TensorKey(op.key, Role.INPUT, index))
+                description = (
                     f"{writer.key} writes into {edge.op} at {start:#x} before {op.key} reads it"
-                    f"{_evidence(stored, made, read)}"
+                    f"{_evidence(stored, output, read)}"
                 )
-                found.setdefault(made.key, said)
+                descriptions.setdefault(output.key, description)
                 if read is not None:
-                    found.setdefault(read.key, said)
+                    descriptions.setdefault(read.key, description)
                 break
-    return found
+    return descriptions
 
 
-def _placed(run: Run) -> tuple[dict[TensorKey, Tensor], dict[TensorKey, Tensor]]:
-    """Outputs and inputs whose place in memory is known."""
-    placed = [t for t in run.tensors if t.address and t.nbytes]
+def _outputs_and_inputs(
+    run: Run,
+) -> tuple[dict[TensorKey, Tensor], dict[TensorKey, Tensor]]:
+    """The outputs with a known address, and all inputs."""
+    with_address = [t for t in run.tensors if t.address and t.nbytes]
     return (
-        {t.key: t for t in placed if t.key.role is Role.OUTPUT},
+        {t.key: t for t in with_address if t.key.role is Role.OUTPUT},
         {t.key: t for t in run.tensors if t.key.role is Role.INPUT},
     )
 
 
-def _same_value(writer: Op, maker: OpKey) -> bool:
-    """Whether the writer only passes on, in place, what the maker made."""
-    return writer.type in _KEEPS_VALUES and any(edge.op == maker for edge in writer.inputs)
+def _passes_value_on(writer: Op, producer: OpKey) -> bool:
+    """Whether the writer only passes on, in place, the output of the producer."""
+    return writer.type in _VALUE_PRESERVING_TYPES and any(
+        edge.op == producer for edge in writer.inputs
+    )
 
 
-def _evidence(run: Run, made: Tensor, read: Tensor | None) -> str:
-    if read is None or (read.dtype, read.shape) != (made.dtype, made.shape):
+def _evidence(run: Run, written: Tensor, read: Tensor | None) -> str:
+    """Whether the value that was read is the one that was written."""
+    if read is None or (read.dtype, read.shape) != (written.dtype, written.shape):
         return ""
     try:
-        same = run.values(made).tobytes() == run.values(read).tobytes()
+        is_same = run.values(written).tobytes() == run.values(read).tobytes()
     except SyncpointError:
         return ""
-    if same:
+    if is_same:
         return "; what was read is still what was written"
     return "; what was read is not what was written"

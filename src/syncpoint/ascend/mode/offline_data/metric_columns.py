@@ -1,7 +1,7 @@
 """The ten metric columns of the report on Ascend dumps, digit for digit as msProbe prints them.
 
-Cells are what that report shows, also where it misleads: relative errors over zeros of the golden
-side are 0, and a tensor of one element has cosine 1. No verdict is taken from here.
+The cells are those of msProbe, also where they mislead: relative errors over golden zeros are 0,
+and a tensor of one element has cosine 1. No verdict comes from them.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ METRICS = (
 """In the order of the report."""
 
 NOT_COMPUTED = "NaN"
-"""Other than `nan`, which was computed."""
+"""A cell without a value; `nan` is a computed value."""
 
 _DECIMALS = 6
 _EPSILON = float(np.finfo(np.float64).eps)
 _GREATEST_FLOAT16_BITS = 0x7BFF
 _INFINITE_FLOAT16_BITS = 0x7C00
-_NO_GREATEST = "zero-size array to reduction operation maximum which has no identity"
-_NO_DIFFERENCE = (
+_EMPTY_MAXIMUM_MESSAGE = "zero-size array to reduction operation maximum which has no identity"
+_BOOLEAN_SUBTRACT_MESSAGE = (
     "numpy boolean subtract, the `-` operator, is not supported, use the bitwise_xor, the `^` "
     "operator, or the logical_xor function instead."
 )
 
 
 @dataclass(frozen=True)
-class Columns:
-    """What the report says of one pair of tensors."""
+class MetricCells:
+    """The metric cells of one pair of tensors."""
 
     cells: dict[str, str] = field(default_factory=lambda: dict.fromkeys(METRICS, NOT_COMPUTED))
     """By the names of METRICS and in their order."""
     reasons: list[str] = field(default_factory=list)
-    """Why a cell is what it is, for the last column, where they are joined by commas."""
+    """Remarks on the cells for the last column, which joins them by commas."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ class _Pair:
     golden: np.ndarray
     target_file: str
     golden_file: str
-    scalar: bool
-    """By its shape, which may have no element at all: (0, 2)."""
+    is_scalar: bool
+    """By its shape; the test of msProbe also accepts shapes without elements, such as (0, 2)."""
 
 
 def columns(
@@ -67,27 +67,27 @@ def columns(
     target_file: str,
     golden_file: str,
     shape: Sequence[int],
-) -> Columns:
-    """The columns for two arrays in the same order with the same number of elements.
+) -> MetricCells:
+    """The metric cells for two arrays in the same order with the same number of elements.
 
-    The files are named in reasons; `shape` is the one that the report shows.
+    Reasons name the files; `shape` is the shape in the report.
     """
     if target.size != golden.size:
         raise ValueError(f"sizes differ: {target.size} and {golden.size}")
     for side, file in ((target, target_file), (golden, golden_file)):
         if side.dtype.kind == "c":
-            # msProbe stops altogether at such a file.
+            # msProbe fails at such a file.
             reason = f"complex values: no column is defined for {side.dtype} in {file}."
-            return Columns(reasons=[reason])
-    found = Columns()
+            return MetricCells(reasons=[reason])
+    metric_cells = MetricCells()
     pair = _Pair(target, golden, target_file, golden_file, sum(shape) == len(shape))
     if target.dtype == golden.dtype == np.bool_:
-        _booleans(found, pair)
+        _add_boolean_cells(metric_cells, pair)
     elif target.size == 0:
-        _empty(found, pair)
+        _add_empty_cells(metric_cells, pair)
     else:
-        _numbers(found, pair)
-    return found
+        _add_number_cells(metric_cells, pair)
+    return metric_cells
 
 
 def overflow(target: np.ndarray) -> str:
@@ -96,13 +96,13 @@ def overflow(target: np.ndarray) -> str:
         return NOT_COMPUTED
     if target.size == 0:
         return "NO"
-    # As integers, which is much faster: floats of one sign are ordered as their bits are.
+    # As integers, which is much faster: floats of one sign have the order of their bits.
     order = target.dtype.byteorder
     greatest = max(
         int(target.view(np.dtype(np.int16).newbyteorder(order)).max()),
         int(target.view(np.dtype(np.uint16).newbyteorder(order)).max()) - 0x8000,
     )
-    # A NaN hides an infinity beside it, as it does there.
+    # A NaN hides an infinity in the same tensor, as in msProbe.
     return "YES" if _GREATEST_FLOAT16_BITS <= greatest <= _INFINITE_FLOAT16_BITS else "NO"
 
 
@@ -111,37 +111,39 @@ def _text(value: float) -> str:
 
 
 def _moments(mean: float, std: float) -> str:
-    shown = [0.0 if abs(value) < 0.001 else value for value in (mean, std)]
-    return f"({shown[0]:.3f};{shown[1]:.3f})"
+    rounded = [0.0 if abs(value) < 0.001 else value for value in (mean, std)]
+    return f"({rounded[0]:.3f};{rounded[1]:.3f})"
 
 
-def _cosine(found: Columns, pair: _Pair, x_norm: float, y_norm: float, cosine: float) -> None:
+def _add_cosine(
+    metric_cells: MetricCells, pair: _Pair, x_norm: float, y_norm: float, cosine: float
+) -> None:
     zero = "Cannot compare by Cosine Similarity. All the data is zero in "
     cell = NOT_COMPUTED
-    if pair.scalar:
+    if pair.is_scalar:
         cell = _text(1.0)
-        found.reasons.append("This tensor is scalar.")
+        metric_cells.reasons.append("This tensor is scalar.")
     elif x_norm <= _EPSILON and y_norm < _EPSILON:
         cell = "1.0"
     elif x_norm == 0:
-        found.reasons.append(f"{zero}{pair.target_file}.")
+        metric_cells.reasons.append(f"{zero}{pair.target_file}.")
     elif y_norm == 0:
-        found.reasons.append(f"{zero}{pair.golden_file}.")
+        metric_cells.reasons.append(f"{zero}{pair.golden_file}.")
     else:
         cell = _text(min(cosine, 1.0))
-    found.cells["CosineSimilarity"] = cell
+    metric_cells.cells["CosineSimilarity"] = cell
 
 
-def _numbers(found: Columns, pair: _Pair) -> None:
+def _add_number_cells(metric_cells: MetricCells, pair: _Pair) -> None:
     metrics = float32_metrics(pair.target, pair.golden, decimals=_DECIMALS)
-    cells = found.cells
-    _cosine(found, pair, metrics.x_norm, metrics.y_norm, metrics.cosine)
+    cells = metric_cells.cells
+    _add_cosine(metric_cells, pair, metrics.x_norm, metrics.y_norm, metrics.cosine)
     cells["MaxAbsoluteError"] = _text(metrics.max_abs)
     cells["AccumulatedRelativeError"] = _text(metrics.acc_rel)
     cells["RelativeEuclideanDistance"] = _text(metrics.rel_euclid)
     cells["KullbackLeiblerDivergence"] = _text(metrics.kl)
     if metrics.kl == float("inf"):
-        found.reasons.append(
+        metric_cells.reasons.append(
             f"Cannot compare by KL Divergence. The data contains 0 in {pair.golden_file!r}."
         )
     cells["StandardDeviation"] = ",".join(
@@ -153,30 +155,30 @@ def _numbers(found: Columns, pair: _Pair) -> None:
     cells["MeanRelativeError"] = _text(metrics.mean_rel)
 
 
-def _empty(found: Columns, pair: _Pair) -> None:
-    _cosine(found, pair, 0.0, 0.0, 0.0)
+def _add_empty_cells(metric_cells: MetricCells, pair: _Pair) -> None:
+    _add_cosine(metric_cells, pair, 0.0, 0.0, 0.0)
     for name in ("AccumulatedRelativeError", "RelativeEuclideanDistance"):
-        found.cells[name] = _text(0.0)
-    found.cells["StandardDeviation"] = "(nan;nan),(nan;nan)"
+        metric_cells.cells[name] = _text(0.0)
+    metric_cells.cells["StandardDeviation"] = "(nan;nan),(nan;nan)"
     for name in ("MeanAbsoluteError", "RootMeanSquareError", "MeanRelativeError"):
-        found.cells[name] = _text(float("nan"))
+        metric_cells.cells[name] = _text(float("nan"))
     for name in ("MaxAbsoluteError", "KullbackLeiblerDivergence", "MaxRelativeError"):
-        found.reasons.append(_failed(name, _NO_GREATEST))
+        metric_cells.reasons.append(_failure_text(name, _EMPTY_MAXIMUM_MESSAGE))
 
 
-def _booleans(found: Columns, pair: _Pair) -> None:
+def _add_boolean_cells(metric_cells: MetricCells, pair: _Pair) -> None:
     """Only the cosine is defined for two boolean tensors."""
     trues = [int(np.count_nonzero(side)) for side in (pair.target, pair.golden)]
     cosine = bool_cosine(pair.target, pair.golden) if all(trues) else 0.0
-    _cosine(found, pair, trues[0], trues[1], cosine)
+    _add_cosine(metric_cells, pair, trues[0], trues[1], cosine)
     for name in METRICS[1:]:
         if name != "RelativeEuclideanDistance":
-            found.reasons.append(f"Algorithm {name} does not support Boolean types.")
+            metric_cells.reasons.append(f"Algorithm {name} does not support Boolean types.")
         elif trues[1]:
-            found.reasons.append(_failed(name, _NO_DIFFERENCE))
+            metric_cells.reasons.append(_failure_text(name, _BOOLEAN_SUBTRACT_MESSAGE))
         else:
-            found.cells[name] = _text(0.0)
+            metric_cells.cells[name] = _text(0.0)
 
 
-def _failed(name: str, why: str) -> str:
+def _failure_text(name: str, why: str) -> str:
     return f"Failed to execute 'compare' in '{name}'. {why}"

@@ -1,4 +1,4 @@
-"""The mode `offline_data`: two folders of dumps -> the report, and the comparison beside it."""
+"""The mode `offline_data`: two folders of dumps -> a report and a comparison."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 
 from syncpoint.ascend.dumps.rule_file import RuleFile
 from syncpoint.ascend.matching.plan import PlanMatcher
-from syncpoint.ascend.mode.missing_or_damaged_files import completed
+from syncpoint.ascend.mode.missing_or_damaged_files import complete_result
 from syncpoint.ascend.mode.offline_data.advisor import write_advice
-from syncpoint.ascend.mode.offline_data.memory_reuse import overwritten
-from syncpoint.ascend.mode.offline_data.op_detail import write_detail
-from syncpoint.ascend.mode.offline_data.open_dumps import Case, opened
-from syncpoint.ascend.mode.offline_data.options import Asked
-from syncpoint.ascend.mode.offline_data.repeated_tensors import repeats
+from syncpoint.ascend.mode.offline_data.memory_reuse import find_overwritten
+from syncpoint.ascend.mode.offline_data.op_detail import write_op_detail
+from syncpoint.ascend.mode.offline_data.open_dumps import OfflineCase, open_case
+from syncpoint.ascend.mode.offline_data.options import OfflineFlags
+from syncpoint.ascend.mode.offline_data.repeated_tensors import find_repeated_tensors
 from syncpoint.ascend.mode.offline_data.report import write_report
 from syncpoint.ascend.mode.offline_data.report_rows import DeviceColumns, lines
 from syncpoint.ascend.mode.op_warnings import warn_of_ops
@@ -31,57 +31,57 @@ from syncpoint.run.events import FanOut
 
 
 def compare_offline(
-    asked: Asked,
+    flags: OfflineFlags,
     choice: Choice = AUTO,
     progress: Progress | None = None,
     prefix: str = "",
     fusion: RuleFile | None = None,
 ) -> Outcome:
-    """Compare two folders of dumps; `prefix` goes before the names of what is written, `fusion`
-    is the rule file where it has been read."""
-    case = opened(asked, fusion)
-    columns = DeviceColumns(asked, case)
-    same = repeats(case.stored[0], case.plan)
+    """Compare two folders of dumps. `prefix` starts the names of the written files; `fusion` is the
+    rule file if it is open already."""
+    case = open_case(flags, fusion)
+    columns = DeviceColumns(flags, case)
+    repeated = find_repeated_tensors(case.stored[0], case.plan)
     result = compare_runs(
         case.target,
         case.reference,
         Options(
             choice=choice,
             introduced="off",
-            threads=asked.threads,
+            threads=flags.threads,
             events=FanOut(columns, sink_for(progress, None)),
-            same=same,
+            same=repeated,
             matchers=[PlanMatcher(case.plan)],
         ),
     )
-    faults = overwritten(case.target, case.stored[0])
-    result = completed(result, case.plan, counts_absent=not case.by_name)
-    said = dict.fromkeys([*result.warnings, *_warnings(case), *faults.values()])
-    result = replace(result, warnings=tuple(said))
+    overwritten = find_overwritten(case.target, case.stored[0])
+    result = complete_result(result, case.plan, counts_missing=not case.by_name)
+    warnings = dict.fromkeys([*result.warnings, *_warnings(case), *overwritten.values()])
+    result = replace(result, warnings=tuple(warnings))
     stem = f"{prefix}result"
-    report, comparison = unused_paths(asked.output, stem, datetime.now(), (".csv", ".cmp"))
-    columns.complete(result, same)
-    made = lines(case, result, columns.found, faults)
-    done = list(write_report(report, made, case.devices, asked.overflow))
+    report, comparison = unused_paths(flags.output, stem, datetime.now(), (".csv", ".cmp"))
+    columns.add_repeated(result, repeated)
+    report_lines = lines(case, result, columns.columns_by_tensor, overwritten)
+    written = list(write_report(report, report_lines, case.devices, flags.overflow))
     save(result, comparison)
-    others: list[Path] = []
-    if asked.advisor:
-        others.append(write_advice(done, report.with_name(f"{prefix}advisor_summary.txt")))
-    if asked.op is not None:
-        others += write_detail(asked, case, report.with_suffix(""))
-    return Outcome(result, report, comparison, tuple(others))
+    other_files: list[Path] = []
+    if flags.advisor:
+        other_files.append(write_advice(written, report.with_name(f"{prefix}advisor_summary.txt")))
+    if flags.op is not None:
+        other_files += write_op_detail(flags, case, report.with_suffix(""))
+    return Outcome(result, report, comparison, tuple(other_files))
 
 
-def _warnings(case: Case) -> Iterator[str]:
-    """What a reader of the verdict must know: it is about what could be compared."""
+def _warnings(case: OfflineCase) -> Iterator[str]:
+    """Warnings on ops that are not compared: the verdict does not cover them."""
     yield from case.plan.notes
-    words = {
+    statements = {
         ReasonCode.UNREADABLE: "cannot be used, or their golden files",
         ReasonCode.NO_TARGET_VALUE: "are not in the dump",
         ReasonCode.AMBIGUOUS: "cannot be told from others of the same file name",
     }
-    for reason, what in words.items():
-        entries = [e for e in case.plan.entries if e.reason is reason and e.counted]
-        yield from warn_of_ops(what, [e.op for e in entries])
-    missing = [e.golden for e in case.plan.entries if e.reason is ReasonCode.NO_COUNTERPART]
+    for reason, statement in statements.items():
+        names = [e.op for e in case.plan.entries if e.reason is reason and e.counted]
+        yield from warn_of_ops(statement, names)
+    missing = [e.golden_op for e in case.plan.entries if e.reason is ReasonCode.NO_COUNTERPART]
     yield from warn_of_ops("of the original model have no golden file", missing)

@@ -1,4 +1,4 @@
-"""Which of the comparisons that the mode knows this is, and what it pairs."""
+"""Open both dumps, find out which kind of comparison this is, and plan it."""
 
 from __future__ import annotations
 
@@ -11,127 +11,130 @@ from syncpoint.ascend.dumps.device_types import preset_of_decoded
 from syncpoint.ascend.dumps.file_names import escaped
 from syncpoint.ascend.dumps.golden_folder import GoldenFolder
 from syncpoint.ascend.dumps.rule_file import RuleFile, quantizes
-from syncpoint.ascend.matching.logical_run import logical
-from syncpoint.ascend.matching.offline_data.original_ops import Rules
+from syncpoint.ascend.matching.logical_run import logical_run
+from syncpoint.ascend.matching.offline_data.original_ops import FusionRules
 from syncpoint.ascend.matching.offline_data.plan_by_name import plan_by_name
 from syncpoint.ascend.matching.offline_data.plan_by_rules import plan_by_rules
-from syncpoint.ascend.matching.plan import Plan
-from syncpoint.ascend.mode.offline_data.options import Asked
+from syncpoint.ascend.matching.plan import ComparisonPlan
+from syncpoint.ascend.mode.offline_data.options import OfflineFlags
 from syncpoint.comparison.tensor_precision import JUDGED_AS
 from syncpoint.dumps.open_dump import open_as
 from syncpoint.errors import InputError
 from syncpoint.run.model import Edge, Op, OpKey
 from syncpoint.run.reader import Run
 
-_MAKE_RULES = "make it with: atc --mode=1 --om=MODEL.om --json=MODEL.json"
+_MAKE_RULES = "make the rule file with: atc --mode=1 --om=MODEL.om --json=MODEL.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
-    """Two dumps, and what in them belongs together."""
+class OfflineCase:
+    """Two dumps, and the plan of their comparison."""
 
     target: Run
     reference: Run
-    plan: Plan
+    plan: ComparisonPlan
     stored: tuple[Run, Run]
-    """Both as they lie on disk, in the layouts of the device."""
+    """Both dumps as they are on disk, in the layouts of the device."""
     by_name: bool = False
-    """Two devices without rule files."""
+    """Whether two device dumps are compared without rule files."""
     devices: bool = False
-    """Both sides come from a device."""
+    """Whether both dumps come from a device."""
 
 
-def opened(asked: Asked, fusion: RuleFile | None = None) -> Case:
-    """Open both sides and plan the comparison; an InputError says what is missing for it.
-    `fusion` is the rule file where it has been read."""
-    target, mine = _open(asked.target, "-tp")
-    golden, theirs = _open(asked.golden, "-gp")
-    if mine == "original":
-        return _quantized_original(asked, target, golden, theirs)
-    if theirs == "device":
-        return _devices(asked, target, golden)
-    if asked.close_fusion_rule is not None:
+def open_case(flags: OfflineFlags, fusion: RuleFile | None = None) -> OfflineCase:
+    """Open both dumps and plan the comparison; an InputError says what is missing. `fusion` is the
+    rule file if it is open already."""
+    target, target_kind = _open(flags.target, "-tp")
+    golden, golden_kind = _open(flags.golden, "-gp")
+    if target_kind == "original":
+        return _quantized_original_case(flags, target, golden, golden_kind)
+    if golden_kind == "device":
+        return _two_devices_case(flags, target, golden)
+    if flags.close_fusion_rule is not None:
         raise InputError(
-            "-cfr only where -gp is a device's dump too", f"-cfr with .npy files in {asked.golden}"
+            f"-cfr does not apply: {flags.golden} holds .npy files, not a device dump",
+            cure="leave -cfr out",
         )
-    if fusion is None and asked.fusion_rule is None:
+    if fusion is None and flags.fusion_rule is None:
         raise InputError(
-            "-fr, the rule file that says which ops of the model became which of the device",
-            "none",
-            _MAKE_RULES,
+            "-fr is missing: the rule file with the device ops that each op of the model became",
+            cure=_MAKE_RULES,
         )
-    quant = RuleFile.load(asked.quant_fusion_rule) if asked.quant_fusion_rule else None
-    rules = Rules(fusion or RuleFile.load(asked.fusion_rule or ""), quant)
+    quant = RuleFile.load(flags.quant_fusion_rule) if flags.quant_fusion_rule else None
+    rules = FusionRules(fusion or RuleFile.load(flags.fusion_rule or ""), quant)
     plan = plan_by_rules(target, golden, rules)
     if quant is None and any(quantizes(op) for op in rules.ops.values()):
-        hint = "the model is quantized: with -qfr its results find their originals too"
+        hint = "the model is quantized: add -qfr to compare its quantized ops too"
         plan = replace(plan, notes=(*plan.notes, hint))
-    return Case(
-        target=_with_edges(target, rules), reference=golden, plan=plan, stored=(target, golden)
+    return OfflineCase(
+        target=_add_edges(target, rules), reference=golden, plan=plan, stored=(target, golden)
     )
 
 
 def _open(path: Path, flag: str) -> tuple[Run, str]:
-    """A folder of either kind."""
+    """Open a folder; also return whether it is of a device or of the original model."""
     if not path.is_dir():
-        found = "a file" if path.exists() else "nothing there"
-        raise InputError(f"a folder of dump files for {flag}", f"{path}: {found}")
-    for kind, name in ((DeviceFolder(), "device"), (GoldenFolder(), "original")):
-        if kind.sniff(path):
-            return open_as(kind, path), name
+        problem = "is not a folder" if path.exists() else "does not exist: no such folder"
+        raise InputError(f"{path} {problem}", cure=f"name a folder of dump files with {flag}")
+    for dump_format, kind in ((DeviceFolder(), "device"), (GoldenFolder(), "original")):
+        if dump_format.sniff(path):
+            return open_as(dump_format, path), kind
     with suppress(InputError):
-        # Arrays of another name among them make it no golden folder for those who guess.
+        # With other arrays among its files, a golden folder is not recognised by its names.
         return open_as(GoldenFolder(), path), "original"
     raise InputError(
-        f"dump files of a device, or {{op}}.{{output}}.{{time}}.npy files, for {flag}",
-        f"neither in {path}",
-        "name the folder that holds the files themselves",
+        f"{path} has neither dump files of a device nor {{op}}.{{output}}.{{time}}.npy files",
+        cure=f"name the folder that holds the files themselves with {flag}",
     )
 
 
-def _quantized_original(asked: Asked, target: Run, golden: Run, kind: str) -> Case:
-    if kind == "device":
+def _quantized_original_case(
+    flags: OfflineFlags, target: Run, golden: Run, golden_kind: str
+) -> OfflineCase:
+    if golden_kind == "device":
         raise InputError(
-            "the device's dump as -tp and the original model's as -gp", "the reverse", "swap them"
+            "-tp is the dump of the original model and -gp that of the device", cure="swap them"
         )
-    if asked.quant_fusion_rule is None or asked.fusion_rule is not None:
+    if flags.quant_fusion_rule is None or flags.fusion_rule is not None:
         raise InputError(
-            "a device's dump as -tp, or that of a quantized original model with -qfr alone",
-            f".npy files in {asked.target}",
+            f"-tp must be a device dump; {flags.target} holds .npy files",
+            cure="for the dump of a quantized original model use -qfr alone",
         )
-    rules = Rules(RuleFile.load(asked.quant_fusion_rule))
+    rules = FusionRules(RuleFile.load(flags.quant_fusion_rule))
     plan = plan_by_rules(target, golden, rules)
-    return Case(
-        target=_with_edges(target, rules), reference=golden, plan=plan, stored=(target, golden)
+    return OfflineCase(
+        target=_add_edges(target, rules), reference=golden, plan=plan, stored=(target, golden)
     )
 
 
-def _devices(asked: Asked, target: Run, golden: Run) -> Case:
-    both = (asked.fusion_rule, asked.close_fusion_rule)
-    if asked.quant_fusion_rule is not None:
-        raise InputError("-qfr only against .npy files of the original model", "two device dumps")
-    if both[0] is None and both[1] is None:
-        mine, theirs = logical(target), logical(golden)
-        plan = plan_by_name(mine, theirs)
-        return Case(
-            target=mine,
-            reference=theirs,
-            plan=plan,
+def _two_devices_case(flags: OfflineFlags, target: Run, golden: Run) -> OfflineCase:
+    fused_rule, unfused_rule = flags.fusion_rule, flags.close_fusion_rule
+    if flags.quant_fusion_rule is not None:
+        raise InputError(
+            "-qfr does not apply to two device dumps, only to .npy files of the original model",
+            cure="leave -qfr out",
+        )
+    if fused_rule is None and unfused_rule is None:
+        logical_target, logical_golden = logical_run(target), logical_run(golden)
+        return OfflineCase(
+            target=logical_target,
+            reference=logical_golden,
+            plan=plan_by_name(logical_target, logical_golden),
             stored=(target, golden),
             by_name=True,
             devices=True,
         )
-    if both[0] is None or both[1] is None:
+    if fused_rule is None or unfused_rule is None:
+        flag = "-fr" if fused_rule is not None else "-cfr"
         raise InputError(
-            "-fr and -cfr together for two device dumps, or neither",
-            "-fr alone" if both[0] is not None else "-cfr alone",
-            _MAKE_RULES,
+            f"{flag} alone is not enough for two device dumps: give -fr and -cfr, or neither",
+            cure=_MAKE_RULES,
         )
-    rules = Rules(RuleFile.load(both[0]), other=RuleFile.load(both[1]))
-    reference = logical(golden)
+    rules = FusionRules(RuleFile.load(fused_rule), other_build=RuleFile.load(unfused_rule))
+    reference = logical_run(golden)
     plan = plan_by_rules(target, reference, rules)
-    return Case(
-        target=_with_edges(target, rules),
+    return OfflineCase(
+        target=_add_edges(target, rules),
         reference=reference,
         plan=plan,
         stored=(target, golden),
@@ -139,29 +142,35 @@ def _devices(asked: Asked, target: Run, golden: Run) -> Case:
     )
 
 
-def _with_edges(run: Run, rules: Rules) -> Run:
-    """The run with what its ops read, as the rule file has it: so it can be told where an error
-    came in and where it was only passed on."""
+def _add_edges(run: Run, rules: FusionRules) -> Run:
+    """The run with the inputs of its ops by the rule file. Edges tell where an error arises and
+    where it is only passed on."""
     keys: dict[str, OpKey] = {}
     for op in run.ops:
         keys[str(op.attributes.get("escaped", op.key.op))] = op.key
         keys[op.key.op] = op.key
 
-    def key(name: str) -> OpKey | None:
+    def find_key(name: str) -> OpKey | None:
         return keys.get(name) or keys.get(escaped(name))
 
     inputs: dict[OpKey, tuple[Edge, ...]] = {}
     for rule in rules.ops.values():
-        mine = key(rule.name)
-        if mine is not None:
-            producers = [(key(name), index) for name, index in rule.inputs]
-            inputs[mine] = tuple(Edge(p, i) for p, i in producers if p is not None and p != mine)
+        key = find_key(rule.name)
+        if key is not None:
+            producers = [(find_key(name), index) for name, index in rule.inputs]
+            inputs[key] = tuple(
+                Edge(producer, index)
+                for producer, index in producers
+                if producer is not None and producer != key
+            )
 
-    coarse = {key(rule.name): "int8" for rule in rules.ops.values() if quantizes(rule)}
+    quantized_preset = {
+        find_key(rule.name): "int8" for rule in rules.ops.values() if quantizes(rule)
+    }
 
-    def known(op: Op) -> Op:
+    def complete_op(op: Op) -> Op:
         op = replace(op, inputs=inputs[op.key]) if op.key in inputs else op
-        judged = coarse.get(op.key) or preset_of_decoded(op)
-        return replace(op, attributes={**op.attributes, JUDGED_AS: judged}) if judged else op
+        preset = quantized_preset.get(op.key) or preset_of_decoded(op)
+        return replace(op, attributes={**op.attributes, JUDGED_AS: preset}) if preset else op
 
-    return run.with_ops([known(op) for op in run.ops])
+    return run.with_ops([complete_op(op) for op in run.ops])

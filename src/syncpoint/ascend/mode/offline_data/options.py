@@ -1,4 +1,4 @@
-"""What the user asked for in the mode `offline_data`."""
+"""The flags of the mode `offline_data`."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class OfflineFlags:
     """The flags of the mode."""
 
     target: Path
-    """Folder of a device's dump files, or of those of a quantized original model."""
+    """Folder with the dump files of a device, or of a quantized original model."""
     golden: Path
-    """Folder of the original model's .npy files, or of another device's dump files."""
+    """Folder with the .npy files of the original model, or the dump files of another device."""
     fusion_rule: Path | None = None
-    """What the compiler made of the model; in training a folder of such files."""
+    """Rule file of the compiler; for training dumps a folder of rule files."""
     close_fusion_rule: Path | None = None
-    """The same of a model compiled without fusion, whose dump is then the golden."""
+    """Rule file of the model compiled without fusion, whose dump is the golden."""
     quant_fusion_rule: Path | None = None
-    """What quantizing made of the model."""
+    """Rule file of the quantizing tool."""
     output: Path = Path()
     """Folder of the report."""
     overflow: bool = False
     advisor: bool = False
     op: str | None = None
-    """Write the elements of this op's tensors too."""
+    """Also write the elements of the tensors of this op."""
     top: int = 20
-    """So many of its worst elements."""
+    """How many of its worst elements to write."""
     threads: int = 0

@@ -1,4 +1,4 @@
-"""Writes the report as CSV, with the columns that the users of these dumps know."""
+"""Writes the report as CSV, with the columns of msProbe followed by ours."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from syncpoint.ascend.mode.offline_data.metric_columns import METRICS
-from syncpoint.ascend.mode.offline_data.report_rows import Line
+from syncpoint.ascend.mode.offline_data.report_rows import OfflineLine
 from syncpoint.files.atomic_writes import replacing
 from syncpoint.files.write_errors import write_errors
 from syncpoint.spreadsheet_text import csv_file, escape_cell
@@ -25,7 +25,7 @@ def header(devices: bool, overflow: bool) -> list[str]:
     ]
 
 
-def cells(line: Line, devices: bool, overflow: bool) -> list[str]:
+def cells(line: OfflineLine, devices: bool, overflow: bool) -> list[str]:
     """A line in the order of the header."""
     return [
         str(line.index),
@@ -48,10 +48,10 @@ def cells(line: Line, devices: bool, overflow: bool) -> list[str]:
 
 
 def write_report(
-    path: Path, lines: Iterable[Line], devices: bool, overflow: bool
-) -> Iterator[Line]:
-    """Write the lines as they come and pass them on; the file, which must be new, appears after
-    the last."""
+    path: Path, lines: Iterable[OfflineLine], devices: bool, overflow: bool
+) -> Iterator[OfflineLine]:
+    """Write the lines and yield each of them. The file must be new; it appears after the last
+    line."""
     with write_errors(path), replacing(path, new=True) as temporary, csv_file(temporary) as writer:
         writer.writerow(header(devices, overflow))
         for line in lines:

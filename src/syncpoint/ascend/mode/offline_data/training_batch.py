@@ -1,4 +1,4 @@
-"""Training dumps: one comparison for every model of a tree."""
+"""Training dumps: one comparison for each model of a folder tree."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from syncpoint.ascend.dumps.batch_tree import Leaf, is_tree, latest, leaves, rule_of, rules
 from syncpoint.ascend.dumps.rule_file import RuleFile
 from syncpoint.ascend.mode.offline_data.mode import compare_offline
-from syncpoint.ascend.mode.offline_data.options import Asked
+from syncpoint.ascend.mode.offline_data.options import OfflineFlags
 from syncpoint.ascend.mode.outcome import Outcome
 from syncpoint.comparison.event_sinks import Progress
 from syncpoint.comparison.judge_rows import Choice
@@ -16,47 +16,51 @@ from syncpoint.errors import InputError
 _MAKE_RULES = "make one of each graph with: atc --mode=5 --om=GRAPH.txt --json=GRAPH.json"
 
 
-def compare_all(asked: Asked, choice: Choice, progress: Progress | None) -> list[Outcome]:
-    """All comparisons that were asked for: one, or for a tree the last step of each model."""
-    if not is_tree(asked.target):
-        return [compare_offline(asked, choice, progress)]
-    if asked.close_fusion_rule is not None or asked.quant_fusion_rule is not None:
-        raise InputError("-fr alone for a tree of training dumps", "-cfr or -qfr too")
-    if asked.fusion_rule is None or not asked.fusion_rule.is_dir():
+def compare_all(flags: OfflineFlags, choice: Choice, progress: Progress | None) -> list[Outcome]:
+    """Compare one dump, or for a folder tree the last step of each model."""
+    if not is_tree(flags.target):
+        return [compare_offline(flags, choice, progress)]
+    if flags.close_fusion_rule is not None or flags.quant_fusion_rule is not None:
         raise InputError(
-            "-fr with a folder of rule files for a tree of training dumps",
-            str(asked.fusion_rule or "none"),
-            _MAKE_RULES,
+            "-cfr and -qfr do not apply to a tree of training dumps", cure="use -fr alone"
         )
-    known = rules(asked.fusion_rule)
-    found = latest(leaves(asked.target))
-    chosen = [(leaf, rule) for leaf in found if (rule := _rule(leaf, known)) is not None]
-    if not chosen:
+    if flags.fusion_rule is None or not flags.fusion_rule.is_dir():
         raise InputError(
-            f"a rule file for one of {', '.join(sorted({leaf.model for leaf in found}))}",
-            f"rule files for {', '.join(known)}",
-            _MAKE_RULES,
+            "a tree of training dumps needs -fr with a folder of rule files, not"
+            f" {flags.fusion_rule or 'none'}",
+            cure=_MAKE_RULES,
         )
-    names = [f"{leaf.device}_{leaf.model}_{leaf.step}_" for leaf, _ in chosen]
+    rule_files = rules(flags.fusion_rule)
+    last_steps = latest(leaves(flags.target))
+    compared = [
+        (leaf, rule) for leaf in last_steps if (rule := _rule_of(leaf, rule_files)) is not None
+    ]
+    if not compared:
+        raise InputError(
+            f"no rule file is for one of {', '.join(sorted({leaf.model for leaf in last_steps}))};"
+            f" the rule files are for {', '.join(rule_files)}",
+            cure=_MAKE_RULES,
+        )
+    names = [f"{leaf.device}_{leaf.model}_{leaf.step}_" for leaf, _ in compared]
     outcomes = []
-    for (leaf, rule), name in zip(chosen, names, strict=True):
+    for (leaf, rule), name in zip(compared, names, strict=True):
         # Two ids of one model would have the same name.
         prefix = name if names.count(name) == 1 else f"{name}{leaf.model_id}_"
-        one = replace(asked, target=leaf.path)
-        outcomes.append(compare_offline(one, choice, progress, prefix, rule))
-    left = [leaf.name for leaf in found if _rule(leaf, known) is None]
-    if left:
+        leaf_flags = replace(flags, target=leaf.path)
+        outcomes.append(compare_offline(leaf_flags, choice, progress, prefix, rule))
+    without_rule = [leaf.name for leaf in last_steps if _rule_of(leaf, rule_files) is None]
+    if without_rule:
         first = outcomes[0]
-        said = f"not compared, for want of a rule file: {', '.join(left)}"
-        result = replace(first.result, warnings=(*first.result.warnings, said))
+        warning = f"not compared, as they have no rule file: {', '.join(without_rule)}"
+        result = replace(first.result, warnings=(*first.result.warnings, warning))
         outcomes[0] = replace(first, result=result)
     return outcomes
 
 
-def _rule(leaf: Leaf, known: dict[str, RuleFile]) -> RuleFile | None:
-    """What the rule files say of the model, and of no other graph."""
-    found = rule_of(leaf.model, known)
-    if found is None:
+def _rule_of(leaf: Leaf, rule_files: dict[str, RuleFile]) -> RuleFile | None:
+    """The rules of the graph of a model alone."""
+    graph_rule = rule_of(leaf.model, rule_files)
+    if graph_rule is None:
         return None
-    graph, rule = found
+    graph, rule = graph_rule
     return replace(rule, graphs=(graph,), ops=tuple(op for op in rule.ops if op.graph == graph))

@@ -1,1 +1,1 @@
-"""Comparing the dumps of TorchAir, as its users ask for it: `--mode torchair`."""
+"""The mode `torchair`: compare dumps of TorchAir."""

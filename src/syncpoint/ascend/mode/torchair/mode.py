@@ -1,4 +1,4 @@
-"""The mode `torchair`: two dumps -> a report for each rank, and the comparison beside it."""
+"""The mode `torchair`: two dumps -> a report and a comparison for each rank."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from syncpoint.ascend.matching.plan import PlanMatcher
-from syncpoint.ascend.mode.missing_or_damaged_files import completed
+from syncpoint.ascend.mode.missing_or_damaged_files import complete_result
 from syncpoint.ascend.mode.op_warnings import warn_of_ops
 from syncpoint.ascend.mode.outcome import Outcome
 from syncpoint.ascend.mode.report_paths import unused_paths
-from syncpoint.ascend.mode.torchair.open_dumps import Case, opened
-from syncpoint.ascend.mode.torchair.options import Asked
+from syncpoint.ascend.mode.torchair.open_dumps import TorchairCase, open_cases
+from syncpoint.ascend.mode.torchair.options import TorchairFlags
 from syncpoint.ascend.mode.torchair.report import batch_columns, write_csv, write_xlsx
 from syncpoint.ascend.mode.torchair.report_rows import lines
 from syncpoint.ascend.sheets import require_xlsx
@@ -27,47 +27,49 @@ from syncpoint.run.events import FanOut
 
 
 def compare_torchair(
-    asked: Asked, choice: Choice = AUTO, progress: Progress | None = None
+    flags: TorchairFlags, choice: Choice = AUTO, progress: Progress | None = None
 ) -> list[Outcome]:
     """Compare two dumps, rank by rank."""
-    if asked.xlsx:
+    if flags.xlsx:
         require_xlsx("--xlsx")
-    return [_compare(asked, case, choice, progress) for case in opened(asked)]
+    return [_compare(flags, case, choice, progress) for case in open_cases(flags)]
 
 
-def _compare(asked: Asked, case: Case, choice: Choice, progress: Progress | None) -> Outcome:
-    columns = batch_columns(asked, case)
+def _compare(
+    flags: TorchairFlags, case: TorchairCase, choice: Choice, progress: Progress | None
+) -> Outcome:
+    columns = batch_columns(flags, case)
     options = Options(
         choice=choice,
         introduced="off",
-        threads=asked.threads,
+        threads=flags.threads,
         events=FanOut(columns, sink_for(progress, None)),
         matchers=[PlanMatcher(case.plan.plan)],
     )
-    result = completed(compare_runs(case.target, case.reference, options), case.plan.plan)
+    result = complete_result(compare_runs(case.target, case.reference, options), case.plan.plan)
     result = replace(result, warnings=(*result.warnings, *case.warnings, *_warnings(case)))
-    made = list(lines(case, result, columns.found))
+    report_lines = list(lines(case, result, columns.columns_by_tensor))
     rank = f"_rank{case.rank}" if case.rank >= 0 else ""
     report, comparison, sheet = unused_paths(
-        asked.output, f"msprobe_cmp_report{rank}", datetime.now(UTC), (".csv", ".cmp", ".xlsx")
+        flags.output, f"msprobe_cmp_report{rank}", datetime.now(UTC), (".csv", ".cmp", ".xlsx")
     )
-    write_csv(report, asked, made)
+    write_csv(report, flags, report_lines)
     save(result, comparison)
-    others: list[Path] = []
-    if asked.xlsx:
-        write_xlsx(sheet, asked, made)
-        others.append(sheet)
-    return Outcome(result, report, comparison, tuple(others))
+    other_files: list[Path] = []
+    if flags.xlsx:
+        write_xlsx(sheet, flags, report_lines)
+        other_files.append(sheet)
+    return Outcome(result, report, comparison, tuple(other_files))
 
 
-def _warnings(case: Case) -> Iterator[str]:
-    """What a reader of the verdict must know: it is about what could be compared."""
-    words = {
+def _warnings(case: TorchairCase) -> Iterator[str]:
+    """Warnings on ops that are not compared: the verdict does not cover them."""
+    statements = {
         ReasonCode.UNREADABLE: "cannot be used",
         ReasonCode.NO_COUNTERPART: "are not in the golden dump",
         ReasonCode.NO_TARGET_VALUE: "of the golden dump are not compared",
     }
-    for reason, what in words.items():
-        entries = [e for e in case.plan.entries if e.reason is reason]
-        names = [name for e in entries for name in e.target_names or e.reference_names]
-        yield from warn_of_ops(what, names)
+    for reason, statement in statements.items():
+        entries = [entry for entry in case.plan.entries if entry.reason is reason]
+        names = [name for entry in entries for name in entry.target_names or entry.reference_names]
+        yield from warn_of_ops(statement, names)

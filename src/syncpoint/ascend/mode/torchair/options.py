@@ -1,4 +1,4 @@
-"""What the user asked for in the mode `torchair`."""
+"""The flags of the mode `torchair`."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from pathlib import Path
 
 
 class Dialect(StrEnum):
-    """Whose columns the report has."""
+    """The tool whose columns the report has."""
 
     SEED = "seed"
-    """Those that the manual documents."""
+    """The columns that the manual documents."""
     V26_2 = "26.2"
-    """Those that msProbe 26.2 writes."""
+    """The columns that msProbe 26.2 writes."""
 
 
 class Summary(StrEnum):
-    """What the columns of the manual are made of."""
+    """What the columns of the manual compare."""
 
     VALUES = "values"
     STATISTICS = "statistics"
     MD5 = "md5"
-    """So called there; it is CRC-32."""
+    """Its name in the manual; the checksum is CRC-32."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class TorchairFlags:
     """The flags of the mode."""
 
     target: Path
@@ -37,6 +37,6 @@ class Asked:
     """Folder of the report."""
     dialect: Dialect = Dialect.SEED
     xlsx: bool = False
-    """Also as a coloured sheet."""
+    """Also write the report as a coloured sheet."""
     threads: int = 0
     summary: Summary = Summary.VALUES

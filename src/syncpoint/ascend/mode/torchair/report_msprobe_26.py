@@ -1,7 +1,7 @@
-"""The report with the columns that msProbe 26.2 writes, and ours behind them.
+"""The report with the columns that msProbe 26.2 writes, followed by ours.
 
-The columns are computed in the arithmetic of that tool, a stretch of each tensor at a time. No
-verdict is taken from them: their errors are 0 where the golden side is 0.
+The columns are computed with the arithmetic of that tool, a piece of each tensor at a time. No
+verdict comes from them: their errors are 0 where the golden value is 0.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.ascend.matching.torchair.planner import SHAPES
-from syncpoint.ascend.mode.array_pieces import paired_pieces, pieces
+from syncpoint.ascend.matching.torchair.planner import SHAPE_MISMATCH
+from syncpoint.ascend.mode.array_pieces import iterate_pair_pieces, iterate_pieces
 from syncpoint.ascend.mode.torchair.report_manual import NOT_FINITE, passes_manual_limits
-from syncpoint.ascend.mode.torchair.report_rows import Line
+from syncpoint.ascend.mode.torchair.report_rows import TorchairLine
 from syncpoint.metrics.verdict import ReasonCode
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Tensor
@@ -42,9 +42,9 @@ HEADER = (
 )
 _TORCH = {"bf16": "float32", "u16": "int32", "u32": "int64", "f8_e5m2": "float64"}
 _TORCH |= {"f8_e4m3fn": "float64", "i4": "int8", "u4": "int8", "c64": "complex64"}
-"""Types that are read as others there; all else is called as NumPy calls it."""
+"""Dtypes that msProbe reads as others; all others have their NumPy names."""
 
-_STRETCH = 1 << 15
+_PIECE_ELEMENTS = 1 << 15
 _EPSILON_32 = float(np.finfo(np.float32).eps)
 
 
@@ -55,7 +55,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Side26:
-    """What 26.2 says of one side, over its elements in float32; NaN where there are none."""
+    """The columns of one side, computed in float32; NaN for a tensor without elements."""
 
     max: float = nan
     min: float = nan
@@ -65,30 +65,30 @@ class Side26:
 
 @dataclass(frozen=True)
 class Columns26:
-    """What 26.2 says of a pair."""
+    """The columns of msProbe 26.2 for a pair."""
 
     golden: Side26
-    mine: Side26
+    target: Side26
     metrics: tuple[float, ...] | None
-    """In the order of METRICS_26; None where it computes none."""
+    """In the order of METRICS_26; None if msProbe computes none."""
     reason: str = ""
 
     @property
     def passed(self) -> bool | None:
-        """By the rule of the manual, which 26.2 itself does not apply; None without metrics, unless
-        the values are to blame for that."""
+        """The result of the rule of the manual, which 26.2 does not apply itself. Without metrics
+        it is False if the values are the reason, otherwise None."""
         if self.metrics is None:
             return False if self.reason else None
         return passes_manual_limits(self.metrics[0], self.metrics[1])
 
 
-def columns_26(mine: Array, golden: Array) -> Columns26:
+def columns_26(target: Array, golden: Array) -> Columns26:
     """The columns for two arrays with the same number of elements in the same order."""
-    if mine.dtype.kind == "c" or golden.dtype.kind == "c":
+    if target.dtype.kind == "c" or golden.dtype.kind == "c":
         return Columns26(Side26(), Side26(), None, "complex values: no column is defined for them.")
-    if not mine.size:
+    if not target.size:
         return Columns26(Side26(), Side26(), None)
-    sides = (_side_figures(mine), _side_figures(golden))
+    sides = (_side_figures(target), _side_figures(golden))
     reasons = [
         NOT_FINITE.format(name)
         for name, side in (("golden_data", sides[1]), ("my_data", sides[0]))
@@ -97,13 +97,13 @@ def columns_26(mine: Array, golden: Array) -> Columns26:
     if reasons:
         return Columns26(sides[1], sides[0], None, " ".join(reasons))
     with np.errstate(all="ignore"):
-        return Columns26(sides[1], sides[0], _metrics_26(mine, golden, sides))
+        return Columns26(sides[1], sides[0], _metrics_26(target, golden, sides))
 
 
 def _side_figures(array: Array) -> Side26:
     greatest, least, total, finite = -inf, inf, 0.0, True
     with np.errstate(all="ignore"):
-        for piece in pieces(array, _STRETCH):
+        for piece in iterate_pieces(array, _PIECE_ELEMENTS):
             x = piece.astype(np.float32)
             greatest = float(np.maximum(greatest, x.max()))
             least = float(np.minimum(least, x.min()))
@@ -112,21 +112,21 @@ def _side_figures(array: Array) -> Side26:
     return Side26(greatest, least, float(np.float32(total / array.size)), finite)
 
 
-def _metrics_26(mine: Array, golden: Array, sides: tuple[Side26, Side26]) -> tuple[float, ...]:
+def _metrics_26(target: Array, golden: Array, sides: tuple[Side26, Side26]) -> tuple[float, ...]:
     squares_x = squares_y = dot = squares_d = 0.0
     greatest_r = greatest_d = total_r = total_d = 0.0
     scaled_x = scaled_y = weighted = 0.0
-    for x, y in paired_pieces(mine, golden, _STRETCH, np.float32):
+    for x, y in iterate_pair_pieces(target, golden, _PIECE_ELEMENTS, np.float32):
         wide_x, wide_y = x.astype(np.float64), y.astype(np.float64)
         squares_x += _dot(wide_x, wide_x)
         squares_y += _dot(wide_y, wide_y)
         dot += _dot(wide_x, wide_y)
         wide_d = wide_x - wide_y
         squares_d += _dot(wide_d, wide_d)
-        # Errors count only where the golden side is not zero; that is how they are defined there.
-        seen = np.abs(y) > _EPSILON_32
-        r = np.abs(np.where(seen, x / y - np.float32(1), np.float32(0)))
-        d = np.where(seen, np.abs(x - y), np.float32(0))
+        # msProbe counts errors only where the golden value is not zero.
+        is_counted = np.abs(y) > _EPSILON_32
+        r = np.abs(np.where(is_counted, x / y - np.float32(1), np.float32(0)))
+        d = np.where(is_counted, np.abs(x - y), np.float32(0))
         greatest_r = max(greatest_r, float(r.max()))
         greatest_d = max(greatest_d, float(d.max()))
         total_r += float(r.sum(dtype=np.float64))
@@ -140,27 +140,27 @@ def _metrics_26(mine: Array, golden: Array, sides: tuple[Side26, Side26]) -> tup
         cosine = 1.0
     else:
         cosine = round(dot / (norms[0] * norms[1]), 10) if all(norms) else 0.0
-    # Of softmax(golden) from softmax(mine), over all elements: the sum of p (log p - log q) is that
-    # of p (y - x), and the distance of the two logarithms of the sums.
+    # KL divergence of softmax(golden) from softmax(target) over all elements: the sum of
+    # p (log p - log q) is that of p (y - x), plus the difference of the logarithms of the sums.
     logs = (np.log(scaled_x) + sides[0].max, np.log(scaled_y) + sides[1].max)
     divergence = weighted / scaled_y + logs[0] - logs[1]
     return (
         cosine,
         greatest_r,
-        float(np.float32(total_r / mine.size)),
+        float(np.float32(total_r / target.size)),
         greatest_d,
-        float(np.float32(total_d / mine.size)),
+        float(np.float32(total_d / target.size)),
         max(float(np.float32(divergence)), 0.0),
         float(np.float32(sqrt(squares_d / squares_y))) if norms[1] > _EPSILON else 0.0,
     )
 
 
 def _dot(x: Array, y: Array) -> float:
-    """Without the threads of BLAS: several pairs are looked at at the same time already."""
+    """The dot product without the threads of BLAS: several pairs are computed in parallel."""
     return float(np.einsum("i,i->", x, y))
 
 
-def cells(line: Line) -> list[str]:
+def cells(line: TorchairLine) -> list[str]:
     """A line in the order of the header."""
     columns = line.columns if isinstance(line.columns, Columns26) else None
     step = line.entry.part.step
@@ -175,7 +175,9 @@ def cells(line: Line) -> list[str]:
             columns.golden if columns else Side26(),
             device=False,
         ),
-        *_side(line.my_path, line.entry.target, columns.mine if columns else Side26(), device=True),
+        *_side(
+            line.my_path, line.entry.target, columns.target if columns else Side26(), device=True
+        ),
         *([""] * len(METRICS_26) if metrics is None else map(_number, metrics)),
         reason,
         str(line.verdict),
@@ -183,9 +185,13 @@ def cells(line: Line) -> list[str]:
     ]
 
 
-def _reason(line: Line) -> str:
-    """In the words of that tool where it has some."""
-    return SHAPES if line.entry.reason is ReasonCode.SHAPE else line.entry.words or line.remark
+def _reason(line: TorchairLine) -> str:
+    """The reason as msProbe says it, if it has one."""
+    return (
+        SHAPE_MISMATCH
+        if line.entry.reason is ReasonCode.SHAPE
+        else line.entry.report_text or line.remark
+    )
 
 
 def _side(path: str, tensor: Tensor | None, side: Side26, device: bool) -> list[str]:

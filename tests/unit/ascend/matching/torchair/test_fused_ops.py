@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncpoint.ascend.dumps.graph_text import Graph, GraphOp
-from syncpoint.ascend.matching.torchair.fused_ops import GraphNames, fx_output, outside_inputs
+from syncpoint.ascend.matching.torchair.fused_ops import GraphNames, external_inputs, fx_output
 
 
 def graph(*ops: GraphOp) -> GraphNames:
@@ -33,7 +33,7 @@ def test_names_that_cannot_be_taken_apart_or_told_apart():
 def test_what_fused_ops_read_and_what_outputs_are():
     add = GraphOp("Add", inputs=(("x", 0), ("y", 1)), outputs=("add-t.OUTPUT.0", "", "odd"))
     mul = GraphOp("Mul", inputs=(("z", 0), ("Add", 0)), outputs=("",))
-    found = [(o.op.name, o.place) for o in outside_inputs((add, mul))]
+    found = [(o.op.name, o.index) for o in external_inputs((add, mul))]
     assert found == [("Add", 0), ("Add", 1), ("Mul", 0)]
     assert fx_output(add, 0) == ("add-t", 0)
     assert fx_output(add, 1) is None is fx_output(add, 2) and fx_output(mul, 0) is None

@@ -61,7 +61,7 @@ def test_integers_are_not_rounded():
 def test_the_figures_do_not_depend_on_the_stretch(monkeypatch):
     x = np.random.default_rng(0).standard_normal(1000).astype(np.float32)
     whole = cells(x, x[::-1] + np.float32(0.1)), columns_digest(x, x).metrics
-    monkeypatch.setattr(report_manual, "_STRETCH", 7)
+    monkeypatch.setattr(report_manual, "_PIECE_ELEMENTS", 7)
     again = cells(x, x[::-1] + np.float32(0.1)), columns_digest(x, x).metrics
     assert whole[0] == pytest.approx(again[0], rel=1e-9, abs=1e-12)
     assert whole[1] == again[1] == (f"{zlib.crc32(x.tobytes()):08x}",) * 2

@@ -39,7 +39,7 @@ def check(mine: np.ndarray, golden: np.ndarray) -> None:
     wanted = oracle(mine, golden)
     for name, value in zip(METRICS_26, found.metrics, strict=True):
         assert value == pytest.approx(wanted[name], rel=1e-5, abs=2e-6), name
-    for side, array in ((found.mine, mine), (found.golden, golden)):
+    for side, array in ((found.target, mine), (found.golden, golden)):
         whole = torch.from_numpy(array.copy()).float()
         assert (side.max, side.min) == (float(whole.max()), float(whole.min()))
         assert side.mean == pytest.approx(float(whole.double().mean()), rel=1e-5, abs=1e-6)
@@ -63,7 +63,7 @@ def test_26_in_several_stretches(monkeypatch):
     golden = rng.standard_normal((30, 41)).astype(np.float32)
     mine = golden + rng.standard_normal((30, 41)).astype(np.float32) / 100
     whole = columns_26(mine, golden)
-    monkeypatch.setattr(report_msprobe_26, "_STRETCH", 64)
+    monkeypatch.setattr(report_msprobe_26, "_PIECE_ELEMENTS", 64)
     check(mine, golden)
     assert columns_26(mine, golden).metrics == pytest.approx(whole.metrics, rel=1e-6, abs=1e-9)
     check(mine.T, golden.T)
@@ -74,9 +74,9 @@ def test_26_of_what_is_not_finite_or_not_there():
     good = np.array([1.0, 2.0], np.float32)
     found = columns_26(good, bad)
     assert found.metrics is None and found.reason == "golden_data includes NAN or inf."
-    assert math.isnan(found.golden.max) and found.mine.max == 2
+    assert math.isnan(found.golden.max) and found.target.max == 2
     found = columns_26(np.array([1.0, np.inf]), good)
-    assert found.mine.max == found.mine.mean == math.inf and found.mine.min == 1
+    assert found.target.max == found.target.mean == math.inf and found.target.min == 1
     # Beyond float32, in which that tool computes.
     assert columns_26(np.array([1e300]), np.array([1.0])).reason == "my_data includes NAN or inf."
     empty = columns_26(np.empty((0, 3)), np.empty((0, 3)))
