@@ -190,7 +190,7 @@ def test_a_cause_for_another_version_is_left_out_with_a_warning(add_plugins):
         API = 0
 
     add_plugins(CAUSES, Entry("old", Old))
-    with pytest.warns(SyncpointWarning, match="old .* left out: it declares API = 0; .* takes 1"):
+    with pytest.warns(SyncpointWarning, match="old .* is skipped: it declares API = 0; .* takes 1"):
         assert CAUSES.plugins() == ()
 
 
