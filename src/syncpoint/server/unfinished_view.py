@@ -47,7 +47,10 @@ class UnfinishedViews:
             try:
                 key = (folder, (folder / PROGRESS_LOG).stat().st_size)
             except OSError as error:
-                raise InputError(f"a comparison at {folder.name}", describe_error(error)) from error
+                raise InputError(
+                    f"cannot read the unfinished comparison {folder.name}: {describe_error(error)}",
+                    cure="reload the page",
+                ) from error
             if key not in self._name_by_log_size:
                 if self._folder is None:
                     self._folder, self._folder_lock = create_view_folder()

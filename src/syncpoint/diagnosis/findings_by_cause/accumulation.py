@@ -46,7 +46,7 @@ class Accumulation:
         """Yield the finding that errors add up, if an output is off and no op is guilty."""
         if case.guilty or not case.is_off or case.result.inputs_differ:
             return
-        if any(finding.level is Level.CAUSE for finding in case.found):
+        if any(finding.level is Level.CAUSE for finding in case.findings):
             return
         preset = coarsest([row.preset for row in case.computed])
         outputs = [row for row in case.result.outputs if row.verdict in _OFF]
@@ -150,7 +150,7 @@ class Accumulation:
             return expected, None
         # The reference's inputs: the target's were rounded already.
         inputs = read_recorded_inputs(case.reference) or None
-        run = case.again("target", f"the target in {long_name(finer)}", inputs, dtype=finer)
+        run = case.rerun("target", f"the target in {long_name(finer)}", inputs, dtype=finer)
         if run is None:
             return expected, None
         result = case.compare_again(run)

@@ -16,7 +16,7 @@ from syncpoint.diagnosis.finding_text import name_op
 from syncpoint.diagnosis.numerics.fast_math import approximate
 from syncpoint.diagnosis.numerics.subnormals import flushed
 from syncpoint.diagnosis.numerics.tf32 import has_rounded_products, is_product, rounded_product
-from syncpoint.diagnosis.symptom import upgraded
+from syncpoint.diagnosis.symptom import list_upgrades
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Role
 
@@ -172,7 +172,7 @@ class Environment:
     def _report_records(self, case: Case) -> Iterator[Finding]:
         target, reference = case.result.target, case.result.reference
         new, old = (dict(about.get("environment") or {}) for about in (target, reference))
-        upgrades = upgraded(case.result)
+        upgrades = list_upgrades(case.result)
         differing = _list_differing(new, old)
         if upgrades or (differing and target.get("runtime") == reference.get("runtime")):
             changes = list(dict.fromkeys([*upgrades, *differing]))
@@ -192,7 +192,7 @@ class Environment:
                 0.7 if is_same_model else 0.5,
             )
         unknown = [s for s, e in (("target", new), ("reference", old)) if not e]
-        if unknown and not case.sure:
+        if unknown and not case.is_explained:
             yield self._finding_by_records(
                 "unknown",
                 f"the environment of the {' and the '.join(unknown)} was not recorded",

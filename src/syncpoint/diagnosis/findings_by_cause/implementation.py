@@ -13,7 +13,7 @@ from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.experiments.unfused_target import can_be_unfused, find_fusing_runtime
-from syncpoint.diagnosis.finding_text import finding_at, name_op
+from syncpoint.diagnosis.finding_text import finding_at, locate, name_op
 from syncpoint.diagnosis.processing.one_sided_ops import OneSidedOps, find_one_sided_ops
 from syncpoint.diagnosis.variants.search import (
     VariantMatch,
@@ -94,7 +94,7 @@ class Implementation:
         row, best = pairs[0]
         subject = _name_subject(case, [r for r, _ in pairs], best)
         is_quiet = not case.is_off
-        evidence = [_describe_introduced(row)] if row.introduced is not None else []
+        evidence = [_describe_introduced(row)] if row.introduced and row.introduced.rmse else []
         if best.is_complete or best.share > 0.5:
             evidence.append(
                 "with this change the reference's op matches the target to"
@@ -185,7 +185,8 @@ class Implementation:
             row,
             self.name,
             "unexplained",
-            f"{name_op(row, label)} gives other values than {origin} on the same inputs",
+            f"{name_op(row, label)} gives other values than {origin}"
+            + (" on the same inputs" if row.introduced is not None else ""),
             0.5,
             evidence,
             _advise_inspection(case, row),
@@ -199,7 +200,7 @@ def _explained_places(case: Case) -> set[int]:
     """Return the positions of rows that earlier causes explain for certain."""
     facts = (
         finding
-        for finding in case.found
+        for finding in case.findings
         if finding.level is Level.CAUSE and finding.confidence >= 0.9 and _is_fact(case, finding)
     )
     return {place for finding in facts for place in finding.rows}
@@ -216,7 +217,7 @@ def _is_reported_as_weight(case: Case, row: Row, best: VariantMatch) -> bool:
     """Whether a finding about the weights themselves reports it already."""
     place = case.place[row.target.key]
     return best.hypothesis.kind.startswith("weight-") and any(
-        f.cause == "weights" and f.level is Level.CAUSE and place in f.rows for f in case.found
+        f.cause == "weights" and f.level is Level.CAUSE and place in f.rows for f in case.findings
     )
 
 
@@ -225,14 +226,14 @@ def _is_noted(case: Case, row: Row) -> bool:
     place = case.place[row.target.key]
     return any(
         f.cause == "precision" and f.level is not Level.CAUSE and place in f.rows
-        for f in case.found
+        for f in case.findings
     )
 
 
 def _is_broken(case: Case, row: Row) -> bool:
     """Whether an overflow is reported for the op, which says more than that its values differ."""
     place = case.place[row.target.key]
-    return any(f.cause == "overflow" and place in f.rows for f in case.found)
+    return any(f.cause == "overflow" and place in f.rows for f in case.findings)
 
 
 def _is_fact(case: Case, finding: Finding) -> bool:
@@ -246,10 +247,10 @@ def _is_fact(case: Case, finding: Finding) -> bool:
 def _add_to_fusion(case: Case, row: Row, best: VariantMatch) -> bool:
     """Whether an earlier fusion finding covers the row; if so, add the variant to its evidence."""
     place = case.place[row.target.key]
-    for index, finding in enumerate(case.found):
+    for index, finding in enumerate(case.findings):
         if finding.cause == "fusion" and finding.level is Level.CAUSE and place in finding.rows:
             line = f"{best.op.key} inside it {best.hypothesis.text}"
-            case.found[index] = replace(
+            case.findings[index] = replace(
                 finding,
                 confidence=max(finding.confidence, 0.98),
                 evidence=tuple(dict.fromkeys((*finding.evidence, line))),
@@ -291,13 +292,18 @@ def _name_subject(case: Case, rows: list[Row], best: VariantMatch) -> str:
     if len(rows) == 1:
         if best.op.key == row.reference.key.op and row.target.key.role is Role.OUTPUT:
             return name_op(row)
-        return f"{best.op.key} (visible at {name_op(row)})"
+        return f"{best.op.key} (visible at {_label_in_place(row)})"
     kind = op_class(best.op.type)
     run = case.reference
     alike = [op for op in run.ops if op.type == best.op.type] if run is not None else []
     if len(alike) == len({r.reference.key.op for r in rows}):
         return f"every {kind} ({len(rows)} ops)"
-    return f"{name_op(row)} (and {len(rows) - 1} more {kind})"
+    return f"each of {len(rows)} {kind} ops (first: {_label_in_place(row)})"
+
+
+def _label_in_place(row: Row) -> str:
+    """Return the label of a row with its location, for use inside parentheses."""
+    return ", ".join(part for part in (row.target.label, locate(row)) if part)
 
 
 def _advise(best: VariantMatch, name: str) -> str:
@@ -360,7 +366,14 @@ def _list_differing_attributes(case: Case, row: Row) -> list[str]:
         return []
     target, reference = target_op.attributes, reference_op.attributes
     return [
-        f"its attribute {name} is {target[name]} in the target, {reference[name]} in the reference"
+        f"its attribute {name} is {_short(target[name])} in the target, {_short(reference[name])}"
+        " in"
+        " the reference"
         for name in reference
         if name in target and bool(target[name] != reference[name])
     ][:2]
+
+
+def _short(value: object) -> str:
+    """Format an attribute; a float with six digits."""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

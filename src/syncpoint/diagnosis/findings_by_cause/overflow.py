@@ -423,7 +423,8 @@ def _add_inside(
     is_last = one.op.key == experiment.ops[-1].key
     inner = str(one.op.key)
     label = row.target.label if is_last or inner == row.target.label else inner
-    subject = name_op(row) if label != inner or is_last else f"{inner} (visible at {name_op(row)})"
+    is_own = label == row.target.label
+    subject = name_op(row) if is_own else f"{inner} (visible at {row.target.label})"
     cures = {
         "softmax": f"subtract the maximum score before exp in {label}",
         "squares": f"compute the squares and their sum in {label} in float32",

@@ -165,7 +165,7 @@ class Precision:
 
     def _report_quantization(self, case: Case, outputs: list[Row]) -> Iterable[Finding]:
         """Yield findings about badly used ranges; if there are none, about too few bits."""
-        is_explained = any(finding.level is Level.CAUSE for finding in case.found)
+        is_explained = any(finding.level is Level.CAUSE for finding in case.findings)
         findings = [self._report_uneven(case, one) for one in list(uneven(case))[:3]]
         findings += [self._report_wasted(case, one) for one in list(wasted(case))[:3]]
         yield from (finding for finding in findings if finding is not None)

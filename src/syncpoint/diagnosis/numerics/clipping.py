@@ -106,7 +106,7 @@ def _clipped(case: Case, experiment: RegionExperiment) -> Iterator[Clipped]:
             ends = grid_range(tensor, value.shape)
             if ends is None or value.dtype.kind != "f":
                 continue
-            made = experiment.fed({edge: np.clip(value, *ends).astype(value.dtype)})
+            made = experiment.run_with({edge: np.clip(value, *ends).astype(value.dtype)})
             if made is not None and made.shape == experiment.target.shape:
                 left = finite_rms(experiment.counted(experiment.target - made))
                 found = _found(tensor, what, ends, value, left, error)
@@ -127,7 +127,7 @@ def _weights(
         if tensor.count != value.size or value.dtype.kind != "f" or case.target is None:
             continue
         cut = cut_weight(case.target, tensor, value)
-        made = experiment.fed({edge: cut.value}) if cut is not None else None
+        made = experiment.run_with({edge: cut.value}) if cut is not None else None
         if cut is None or made is None or made.shape != experiment.target.shape:
             continue
         yield Clipped(

@@ -10,7 +10,7 @@ import numpy as np
 
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import Row
-from syncpoint.diagnosis.budget import stored_values
+from syncpoint.diagnosis.budget import read_stored_values
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.experiments.unfused_target import (
     compare_unfused,
@@ -127,7 +127,7 @@ def _pairs(case: Case, op: Op) -> tuple[float, float] | None:
             continue
         if len(tensor.shape) < 2:
             continue
-        integers = stored_values(case.target, tensor)
+        integers = read_stored_values(case.target, tensor)
         if integers is None:
             continue
         stored = np.abs(integers.astype(np.int32))

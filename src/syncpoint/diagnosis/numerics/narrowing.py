@@ -100,7 +100,7 @@ def _tried(experiment: RegionExperiment, dtype: str, error: float) -> list[Narro
 def _made(experiment: RegionExperiment, changed: dict[Edge, Array]) -> Array | None:
     if not changed:
         return experiment.truth
-    made = experiment.fed(changed)
+    made = experiment.run_with(changed)
     return made if made is not None and made.shape == experiment.truth.shape else None
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.comparison.rows import Row
-from syncpoint.diagnosis.budget import real_values
+from syncpoint.diagnosis.budget import read_real_values
 from syncpoint.diagnosis.case import Case, Values
 from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
 from syncpoint.diagnosis.finding_text import number
@@ -102,11 +102,11 @@ def _within(
     x = np.asarray(arguments[0], np.float64)
     if kind in ("softmax", "log_softmax", "logsumexp"):
         total = np.exp(x).sum(-1, keepdims=True)
-        words = f"exp of its scores, up to {number(float(x.max()))}, is beyond it"
+        words = f"its scores reach {number(float(x.max()))}, too large for exp"
         yield from _spoilt_rows(op, x, total > top, shape, words, "softmax")
     elif kind in _NORMS:
         total = np.square(x).sum(-1, keepdims=True)
-        words = f"the squares that it adds up reach {number(float(total.max()))}"
+        words = f"its sum of squares reaches {number(float(total.max()))}"
         yield from _spoilt_rows(op, x, total > top, shape, words, "squares")
     elif kind == "gelu":
         words = "the cube of its input is beyond it"
@@ -135,7 +135,7 @@ def _scores(
     scores = queries @ np.swapaxes(keys, -1, -2)
     over = np.asarray((np.abs(scores) > top).any(-1, keepdims=True))
     if over.any():
-        words = f"scores before scaling reach {number(float(np.abs(scores).max()))}"
+        words = f"its scores before scaling reach {number(float(np.abs(scores).max()))}"
         yield Inside(words, "scores", _reaching(over, shape), op, certain=False)
 
 
@@ -143,11 +143,11 @@ def _partial_sums(
     experiment: RegionExperiment, op: Op, top: float, shape: tuple[int, ...]
 ) -> Iterator[Inside]:
     """Terms of a sum that are beyond the type before they cancel."""
-    total = experiment.fed(
+    total = experiment.run_with(
         {e: np.abs(v) for e, v in experiment.inputs.items() if v.dtype.kind == "f"}
     )
     if total is not None and total.shape == shape and (total > top).any():
-        words = f"its terms add up to {number(float(total.max()))} before they cancel"
+        words = f"its partial sums may reach {number(float(total.max()))} before they cancel out"
         yield Inside(words, "partial-sums", total > top, op, certain=False)
 
 
@@ -348,7 +348,7 @@ def _read(case: Case, edge: Edge, key: TensorKey) -> Values | None:
     tensor = run.tensor(TensorKey(edge.op, edge.role, edge.index, part))
     if tensor is None or DTYPES[tensor.dtype].kind is Kind.BOOL:
         return None
-    return real_values(run, tensor)
+    return read_real_values(run, tensor)
 
 
 def is_non_finite(row: Row) -> bool:

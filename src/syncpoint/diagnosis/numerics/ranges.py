@@ -10,7 +10,7 @@ import numpy as np
 
 from syncpoint.comparison.introduced_error.grids_between_sync_points import grid_range
 from syncpoint.comparison.rows import Row
-from syncpoint.diagnosis.budget import real_values
+from syncpoint.diagnosis.budget import read_real_values
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.numerics.clipping import sync_point, tensors_with_one_scale
 from syncpoint.matching.op_kinds import op_class
@@ -67,7 +67,7 @@ def uneven(case: Case) -> Iterator[Uneven]:
     for tensor, scale in tensors_with_one_scale(run, Role.PARAMETER):
         if len(tensor.shape) < 2 or tensor.kept is not Kept.VALUES or run is None:
             continue
-        values = real_values(run, tensor)
+        values = read_real_values(run, tensor)
         if values is None:
             continue
         real = np.abs(values)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.comparison.introduced_error.grids_between_sync_points import IntegerGrids, grid_range
-from syncpoint.diagnosis.budget import real_values
+from syncpoint.diagnosis.budget import read_real_values
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
 from syncpoint.diagnosis.numerics.clipping import grids_of
@@ -169,10 +169,10 @@ def _read_as(
         tensor = run.tensor(TensorKey(op.key, Role.OUTPUT, 0, grid.key.part)) if run else None
         if run is None or tensor is None or tensor.kept is not Kept.VALUES:
             continue
-        read = real_values(run, replace(tensor, quantization=None))
+        read = read_real_values(run, replace(tensor, quantization=None))
         if read is None or read.shape != value.shape or not np.isfinite(read).all():
             continue
-        made = experiment.fed({edge: read.astype(value.dtype)})
+        made = experiment.run_with({edge: read.astype(value.dtype)})
         if made is None or made.shape != experiment.target.shape or not float(np.ptp(value)):
             continue
         factor, shift = (float(v) for v in np.polyfit(value.reshape(-1), read.reshape(-1), 1))
@@ -200,8 +200,8 @@ def _fed(
 ) -> Iterator[Misread]:
     """The factor and the shift of what an op reads, solved for where it is linear in it and
     then tried."""
-    none = experiment.fed({edge: np.zeros_like(value)})
-    more = experiment.fed({edge: value + 1})
+    none = experiment.run_with({edge: np.zeros_like(value)})
+    more = experiment.run_with({edge: value + 1})
     for base, slope, shifts in ((none, experiment.truth, False), (experiment.truth, more, True)):
         if base is None or slope is None or base.shape != slope.shape:
             continue
@@ -213,7 +213,7 @@ def _fed(
         for _ in range(3):
             # A ReLU bends the line: the place is corrected by what trying it shows.
             changed = value + found if shifts else value * found
-            made = experiment.fed({edge: changed.astype(value.dtype)})
+            made = experiment.run_with({edge: changed.astype(value.dtype)})
             if made is None or made.shape != experiment.target.shape:
                 break
             left = finite_rms((experiment.target - made)[inner])
@@ -271,7 +271,7 @@ def weight_ratio(case: Case, one: Misread, experiment: RegionExperiment) -> floa
     run = case.target
     if run is None or one.tensor is None or one.tensor.kept is not Kept.VALUES:
         return None
-    values = real_values(run, one.tensor)
+    values = read_real_values(run, one.tensor)
     if values is None:
         return None
     mine = finite_rms(values)

@@ -50,7 +50,7 @@ def has_rounded_products(case: Case, row: Row) -> bool:
     experiment = case.experiment(row) if op_class(row.reference.type) == "attention" else None
     if experiment is None or row.target.dtype != "f32":
         return False
-    made = experiment.fed(
+    made = experiment.run_with(
         {e: ten_bits(v, False) for e, v in experiment.inputs.items() if v.dtype.kind == "f"}
     )
     if made is None or made.shape != experiment.truth.shape:

@@ -150,7 +150,7 @@ def _vary_triangle(tested_op: OpUnderTest) -> Iterator[Hypothesis]:
         x,
         simplicity=2,
     )
-    text = f"keeps the other triangle than {tested_op.kind}"
+    text = f"computes {'tril' if tested_op.kind == 'triu' else 'triu'} instead of {tested_op.kind}"
     yield Hypothesis("causal-transposed", text, cut_opposite(x, -diagonal), simplicity=2)
     complement = np.asarray(np.where(cut(np.ones_like(x), diagonal), 0, x), x.dtype)
     yield Hypothesis(

@@ -75,6 +75,9 @@ def _fit_bounds(tested_op: OpUnderTest, x: Array, tensor_text: str) -> Iterator[
     interval = f"[{lower:.6g}" if has_lower else "(-inf"
     interval += f", {upper:.6g}]" if has_upper else ", inf)"
     text = f"clamps its {tensor_text or 'input'} to {interval}"
+    settings = tested_op.bound.settings if tested_op.bound is not None else {}
+    if not tensor_text and "lower" in settings and "upper" in settings:
+        text += f" instead of [{settings['lower']}, {settings['upper']}]"
     yield Hypothesis(
         "clamp-bounds", text, value, simplicity=1, solved=int(has_lower) + int(has_upper)
     )

@@ -29,8 +29,7 @@ def vary_embedding(tested_op: OpUnderTest) -> Iterable[Hypothesis]:
             ("", np.clip(ids + step, 0, rows - 1)),
             (", wrapped around", (ids + step) % rows),
         ):
-            side = "after" if step > 0 else "before"
-            text = f"looks up the row {abs(step)} {side} the right one{suffix}"
+            text = f"looks up row i{step:+d} instead of row i{suffix}"
             simplicity = (3 if abs(step) == 1 else 2) - bool(suffix)
             yield Hypothesis("index-offset", text, table[shifted_ids], simplicity=simplicity)
     yield from _vary_padding_row(tested_op, ids)

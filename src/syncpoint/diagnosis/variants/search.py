@@ -33,7 +33,7 @@ from syncpoint.run.statistics import rms
 
 Values = NDArray[np.float64]
 _MAX_OPS = 12
-"""Maximum number of ops of a region that are varied, the last ones; longer regions are whole models."""
+"""Maximum number of ops of a region that are varied, from its end; longer regions are models."""
 _MAX_ELEMENTS = 1 << 22
 _MAX_RESIDUAL_NOISE_RATIO = 4.0
 """Maximum residual of a complete match, as a multiple of the rounding noise."""
@@ -378,7 +378,7 @@ def find_variant(case: Case, row: Row) -> tuple[VariantMatch | None, set[TensorK
         matches = find_declared_variant(experiment, declared) or matches
     if matches:
         return matches[0], set()
-    wider_experiment = case.wider(row)
+    wider_experiment = case.widen_experiment(row)
     wider_matches = find_matches(wider_experiment[0]) if wider_experiment is not None else []
     if wider_experiment is None or not wider_matches:
         return None, set()

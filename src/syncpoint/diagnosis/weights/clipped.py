@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.diagnosis.budget import real_values, stored_values
+from syncpoint.diagnosis.budget import read_real_values, read_stored_values
 from syncpoint.run.model import Kept, Tensor
 from syncpoint.run.reader import Run
 
@@ -35,7 +35,7 @@ def cut_weight(run: Run, tensor: Tensor, value: Array) -> Cut | None:
     of this weight."""
     if tensor.kept is not Kept.VALUES or tensor.quantization is None or value.ndim < 2:
         return None
-    stored, real = stored_values(run, tensor), real_values(run, tensor)
+    stored, real = read_stored_values(run, tensor), read_real_values(run, tensor)
     if stored is None or real is None:
         return None
     whole = np.asarray(stored, np.float64)

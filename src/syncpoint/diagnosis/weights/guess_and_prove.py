@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.diagnosis.budget import real_values
+from syncpoint.diagnosis.budget import read_real_values
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.experiments.proof import Proof, prove_change, prove_result
 from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
@@ -155,7 +155,7 @@ def _order(before: Values, truth: Values, target: Values) -> NDArray[np.int64] |
 def _factor(experiment: RegionExperiment, edge: Edge, weight: Values) -> float | None:
     """By what the weight must be multiplied: the result is a line in it, where nothing is cut
     off at zero on the way."""
-    none = experiment.fed({edge: np.zeros_like(weight)})
+    none = experiment.run_with({edge: np.zeros_like(weight)})
     if none is None or none.shape != experiment.target.shape:
         return None
     seen = experiment.without_masked((experiment.target != 0) & (experiment.truth != 0))
@@ -182,7 +182,7 @@ def _others(case: Case, edge: Edge, weight: Values) -> Iterator[Relation]:
         tried += 1
         if tried > _OTHERS:
             return
-        values = real_values(reference, tensor)
+        values = read_real_values(reference, tensor)
         if values is None:
             continue
         yield Relation("swapped", f"holds the values of {key.op}", values)
@@ -239,12 +239,12 @@ def unpaired(
             continue
         if tensor.quantization is not None:
             continue  # a matter of scales first
-        mine = real_values(case.target, tensor)
+        mine = read_real_values(case.target, tensor)
         if mine is None:
             continue
         for edge in edges:
             for form in _forms(experiment, edge, mine):
-                proven = prove_result(experiment, experiment.fed({edge: form}))
+                proven = prove_result(experiment, experiment.run_with({edge: form}))
                 if proven is not None and proven.explains:
                     return edge, str(key.op), np.asarray(form, np.float64), proven
     return None

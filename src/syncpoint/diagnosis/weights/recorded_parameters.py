@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from syncpoint.comparison.introduced_error.regions import NoRegion
 from syncpoint.comparison.rows import Row
-from syncpoint.diagnosis.budget import real_values
+from syncpoint.diagnosis.budget import read_real_values
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
 from syncpoint.diagnosis.weights.relations import Relation, distance, likeness, related
@@ -96,7 +96,7 @@ def _of_other(case: Case, row: Row, ours: Values, floor: float) -> Relation | No
         tried += 1
         if tried > _OTHERS:
             return None
-        values = real_values(reference, tensor)
+        values = read_real_values(reference, tensor)
         if values is None:
             continue
         if distance(values, ours) <= floor and np.ptp(values) > 0:
@@ -125,7 +125,7 @@ def _shown_parameters(case: Case, key: OpKey) -> list[Values]:
         for tensor in run.tensors
         if tensor.key.op == name and tensor.key.role is Role.PARAMETER
     ]
-    plain = (real_values(run, tensor) for tensor in tensors if tensor.quantization is None)
+    plain = (read_real_values(run, tensor) for tensor in tensors if tensor.quantization is None)
     return [values for values in plain if values is not None]
 
 
