@@ -397,8 +397,8 @@ def compare_torchair(
     _check_choice("summary", summary, [str(name) for name in Summary])
     if dialect != Dialect.SEED and summary != Summary.VALUES:
         raise InputError(
-            f"the summary {summary} needs the dialect seed, not {dialect!r}",
-            cure="use the dialect seed, or the summary values",
+            f"--summary_mode {summary} works only with --dialect seed, not with {dialect}",
+            cure="use --dialect seed or --summary_mode values",
         )
     flags = TorchairFlags(
         target=Path(target),

@@ -256,7 +256,7 @@ def test_attributes_that_are_no_object_are_told_when_the_op_is_asked_for(path):
         ("dtype", "float999", "unknown dtype 'float999'"),
         ("role", "villain", "a record of the wrong structure"),
         ("kept", "some", "a record of the wrong structure"),
-        ("kept", "digest", "recorded as digest but has 50000 bytes"),
+        ("kept", "digest", "marked digest and has 50000 bytes"),
         ("quantization", "{", "valid JSON"),
         ("quantization", "{}", "a record of the wrong structure"),
         ("shape", [-1], "no negative ones"),

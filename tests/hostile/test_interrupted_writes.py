@@ -338,4 +338,4 @@ def test_a_folder_that_may_not_be_written_is_one_sentence(writers):
     folder = writers.prepare(command, old=True)
     status, _ = writers.run(command, folder, fail_at=1, error=errno.EACCES)
     text = check_refused(writers, command, folder, {".": OLD.encode()}, status)
-    assert "Permission denied; check its permissions or choose another path" in text
+    assert "Permission denied; check that you may write there, or choose another path" in text

@@ -193,7 +193,8 @@ def compare_dumps(
 
     if flags.mode is None:
         raise InputError(
-            "flags for Ascend dumps need a mode", cure="add -m offline_data or -m torchair"
+            "comparing Ascend dumps needs a mode",
+            cure="add -m offline_data for device dumps or -m torchair for TorchAir",
         )
     _check_choice(flags, "mode")
     if any(positional):

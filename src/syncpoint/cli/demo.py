@@ -65,7 +65,8 @@ def _prepared(output: Path) -> Path:
     model = output / "model.py"
     if output.exists() and any(output.iterdir()) and not model.is_file():
         raise InputError(
-            f"{output} is neither empty nor from an earlier demo", cure="choose another -o"
+            f"{output} is neither empty nor from an earlier demo",
+            cure="give another folder with -o",
         )
     with write_errors(output):
         output.mkdir(parents=True, exist_ok=True)

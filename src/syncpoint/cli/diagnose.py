@@ -59,8 +59,10 @@ def diagnose(
 
     if (preprocess is not None or raw is not None) and (len(preprocess or ()) != 2 or raw is None):
         raise InputError(
-            f"found {len(preprocess or ())} --preprocess and {raw or 'no'} --raw",
-            cure="give --preprocess twice, the target's function first, and --raw FILE",
+            f"--preprocess and --raw belong together, and there are {len(preprocess or ())}"
+            f" --preprocess and {'no' if raw is None else 1} --raw",
+            cure="give --preprocess twice, first the target's function, then the reference's, and"
+            " --raw FILE once",
         )
     for side, model, settings in (
         ("target", target_model, sides.target_set),

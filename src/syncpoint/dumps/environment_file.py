@@ -30,7 +30,8 @@ def add_environment(run: Run, path: Path) -> Run:
         body = parse_foreign_json(read_whole(file, _MAX_BYTES), str(file))
     except OSError as error:
         raise FormatError(
-            f"cannot read {file}: {describe_error(error)}", cure="check the file, or remove it"
+            f"cannot read {file}: {describe_error(error)}",
+            cure="check that you may read the file, or remove it",
         ) from None
     is_plain = isinstance(body, dict) and all(
         isinstance(value, str | int | float | bool) for value in body.values()

@@ -130,7 +130,8 @@ def read_npy_entry(root: Path, name: str) -> tuple[ArrayEntry, StoredLayout | No
         handle = open_regular(path)
     except OSError as error:
         raise FormatError(
-            f"cannot read {path}: {describe_error(error)}", cure="check the file"
+            f"cannot read {path}: {describe_error(error)}",
+            cure="check that the file exists and that you may read it",
         ) from error
     try:
         size = os.fstat(handle).st_size
@@ -139,8 +140,8 @@ def read_npy_entry(root: Path, name: str) -> tuple[ArrayEntry, StoredLayout | No
         os.close(handle)
     if header.size + header.nbytes > size:
         raise FormatError(
-            f"{path} is cut off: {max(size - header.size, 0)} bytes of data, but its header"
-            f" declares {header.nbytes}",
+            f"{path} is cut off: it should end at byte {header.size + header.nbytes}, and the file"
+            f" has {size} bytes",
             cure="copy it again, or record it again",
         )
     entry = ArrayEntry(

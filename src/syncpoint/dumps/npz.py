@@ -58,7 +58,8 @@ class NpzFile:
                 return _open_members(path, handle, members)
         except OSError as error:
             raise InputError(
-                f"cannot read {path}: {describe_error(error)}", cure="check the file"
+                f"cannot read {path}: {describe_error(error)}",
+                cure="check that the file exists and that you may read it",
             ) from error
         except BROKEN_ZIP as error:
             raise FormatError(

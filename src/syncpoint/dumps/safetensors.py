@@ -56,7 +56,8 @@ class SafetensorsFile:
             handle = open_regular(path)
         except OSError as error:
             raise InputError(
-                f"cannot read {path}: {describe_error(error)}", cure="check the file"
+                f"cannot read {path}: {describe_error(error)}",
+                cure="check that the file exists and that you may read it",
             ) from error
         try:
             header, start, size = _read_header(path, handle)
@@ -111,9 +112,15 @@ def _read_header(path: Path, handle: int) -> tuple[dict[str, Any], int, int]:
     if len(beginning) < _LENGTH.size:
         raise FormatError(f"{path} is not a safetensors file (only {size} bytes)", cure=_CURE)
     length = _LENGTH.unpack(beginning)[0]
-    if length > min(MAX_HEADER, size - _LENGTH.size):
+    if length > size - _LENGTH.size:
         raise FormatError(
-            f"{path} is cut off or damaged: its header claims {length} bytes, the file has {size}",
+            f"{path} is cut off or damaged: its header should end at byte {_LENGTH.size + length},"
+            f" and the file has {size} bytes",
+            cure=_CURE,
+        )
+    if length > MAX_HEADER:
+        raise FormatError(
+            f"{path} is damaged: its header declares {length} bytes, and the limit is {MAX_HEADER}",
             cure=_CURE,
         )
     header = parse_json(_decode_header(os.pread(handle, length, _LENGTH.size), path), str(path))
@@ -156,7 +163,9 @@ def _parse_entry(path: Path, name: str, body: object, start: int, size: int) -> 
         )
     if start + offsets[1] > size:
         raise FormatError(
-            f"{where} ends at byte {start + offsets[1]}, but the file has {size} bytes", cure=_CURE
+            f"{where} is cut off: it should end at byte {start + offsets[1]}, and the file has"
+            f" {size} bytes",
+            cure=_CURE,
         )
     nbytes = dtype.nbytes(prod(shape))
     if offsets[1] - offsets[0] != nbytes:

@@ -54,13 +54,14 @@ def find_data_start(handle: int, member: zipfile.ZipInfo, where: str) -> int:
     local = os.pread(handle, LOCAL_HEADER.size, member.header_offset)
     if len(local) != LOCAL_HEADER.size or not local.startswith(b"PK\x03\x04"):
         raise FormatError(
-            f"{where} has no local header where the directory of the ZIP file says", cure=_CURE
+            f"{where} is damaged: its local ZIP header is not where the central directory says",
+            cure=_CURE,
         )
     fields = LOCAL_HEADER.unpack(local)
     start = member.header_offset + LOCAL_HEADER.size + int(fields[-2]) + int(fields[-1])
     if start + member.compress_size > size:
         raise FormatError(
-            f"{where} is cut off: {member.compress_size} bytes at offset {start} declared, but the"
+            f"{where} is cut off: it should end at byte {start + member.compress_size}, and the"
             f" file has {size} bytes",
             cure=_CURE,
         )

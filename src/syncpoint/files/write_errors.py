@@ -18,7 +18,7 @@ def cannot_write(path: object, error: OSError, cure: str = "") -> WriteError:
     if error.errno in _DISK_FULL_CODES:
         reason, default_cure = f"disk full ({reason})", "free space or choose another path"
     elif error.errno in _PERMISSION_CODES:
-        default_cure = "check its permissions or choose another path"
+        default_cure = "check that you may write there, or choose another path"
     elif error.errno == errno.EEXIST:
         blocking_path = str(error.filename or path)
         reason, default_cure = "it already exists", "choose another name"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,9 +26,10 @@ def run_nodes(
     inputs: tuple[Any, ...],
     autocast: bool,
     callback: NodeCallback,
+    folder: Path,
 ) -> None:
     """Run the program; `callback` is called after each node, before anything can write to its
-    tensors."""
+    tensors. Errors name `folder`, which the callback writes to."""
     runner = _NodeRunner(module, callback)
     own_inputs = _copy_mutated_memory(program, module, inputs)
     with torch.autocast("cpu") if autocast else nullcontext():
@@ -37,8 +39,8 @@ def run_nodes(
             raise
         except OSError as error:
             raise CaptureError(
-                f"cannot write the intermediates: {describe_error(error)}",
-                cure="free space, or choose another folder",
+                f"cannot write the intermediates to {folder}: {describe_error(error)}",
+                cure="free disk space, or choose another folder",
             ) from error
         except Exception as error:
             node = runner.node

@@ -42,17 +42,18 @@ def save_intermediates(
             cure="pass what torch.export.export returns",
         )
     checked_inputs = _check_inputs(program, inputs)
-    with IntermediatesWriter(Path(output_dir) / f"{model_name}{SUFFIX}") as writer:
+    folder = Path(output_dir) / f"{model_name}{SUFFIX}"
+    with IntermediatesWriter(folder) as writer:
         mappings = None if coreai_program is None else read_mappings(coreai_program)
         module = program.module()
         assert isinstance(module, GraphModule)
         output_names = list_output_names(program)
         if node_filter is not None:
             selected_tensors = FilteredTensorsWriter(writer, output_names, node_filter)
-            run_nodes(program, module, checked_inputs, enable_autocast, selected_tensors)
+            run_nodes(program, module, checked_inputs, enable_autocast, selected_tensors, folder)
             return str(writer.finish(mappings))
         all_tensors = AllTensorsWriter(writer, output_names, program, module)
-        run_nodes(program, module, checked_inputs, enable_autocast, all_tensors)
+        run_nodes(program, module, checked_inputs, enable_autocast, all_tensors, folder)
         all_tensors.write_states()
         info = RunInfo(
             model=model_name,

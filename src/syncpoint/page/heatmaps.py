@@ -209,7 +209,8 @@ def _choose_axes(shape: tuple[int, ...], request: HeatMapRequest) -> tuple[int, 
             )
     if row_axis == column_axis:
         raise InputError(
-            f"rows and columns are both axis {row_axis}", cure="choose two different axes"
+            f"the same axis ({row_axis}) was chosen for rows and for columns",
+            cure="choose two different axes",
         )
     return row_axis, column_axis
 

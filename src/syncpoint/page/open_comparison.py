@@ -215,7 +215,7 @@ class OpenComparison:
             comparison.__dict__["coverage"] = Coverage.of_saved(self.about)
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(
-                f"the comparison in {self.path} is not valid: {error!r}", cure=_COMPARE_AGAIN
+                f"{self.path} is damaged or incomplete: {error!r}", cure=_COMPARE_AGAIN
             ) from error
         return comparison, numbers.to_list()
 

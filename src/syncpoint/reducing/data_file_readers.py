@@ -125,7 +125,8 @@ def read_device_op_file(root: Path, file: str, name: DeviceName) -> DataFile:
     end = max(block.offset + block.size for block in header.blocks)
     if end > header.size:
         raise FormatError(
-            f"{path.name} is truncated: it has {header.size} bytes, its header says {end}"
+            f"{path.name} is cut off: it should end at byte {end}, and the file has"
+            f" {header.size} bytes"
         )
     run = file_run(path, name)
     first = min(block.offset for block in header.blocks)

@@ -159,7 +159,10 @@ class ReduceJournal:
         stored = [parse_record(record_from_json, body, str(self.path)) for _, body in frames]
         # As text: NaN is not equal to itself.
         if [repr(record) for record in stored] != [repr(record) for record in records]:
-            raise FormatError(f"{self.path} does not hold what was written to it")
+            raise FormatError(
+                f"the content of {self.path} differs from what was written",
+                cure="check the disk, and run the command again",
+            )
         for record in records:
             self.records[record.file] = record
             self.deleted.discard(record.file)

@@ -166,7 +166,10 @@ class MinMaxReduction:
         target.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(target, content)
         if read_whole(target, len(content)) != content:
-            raise FormatError(f"{target} does not hold what was written to it")
+            raise FormatError(
+                f"the content of {target} differs from what was written",
+                cure="check the disk, and run the command again",
+            )
         _count(outcome, data_file, stamp, target)
         if self.delete:
             self._delete(data_file, stamp, digests)

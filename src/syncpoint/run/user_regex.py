@@ -44,11 +44,16 @@ class Pattern:
 
         try:
             return str(match.expand(template))
-        except (regex.error, IndexError) as error:
+        except IndexError as error:
             raise InputError(
-                f"{template!r} in {self._where} does not fit the groups of {self.pattern!r}: "
-                f"{error}",
+                f"the replacement {template!r} in {self._where} uses a group that its regular"
+                f" expression {self.pattern!r} does not have: {error}",
                 cure="use only groups that the expression has",
+            ) from error
+        except regex.error as error:
+            raise InputError(
+                f"the replacement {template!r} in {self._where} is not valid: {error}",
+                cure="write a backslash only before the number or name of a group, as in \\1",
             ) from error
 
     def _match_in_time(self, match: Any, text: str) -> Any:

@@ -93,7 +93,7 @@ class AllowedFolders:
         except OSError as error:
             raise InputError(
                 f"cannot read the folder {text}: {describe_error(error)}",
-                cure="check its permissions",
+                cure="check that you may read it",
             ) from error
         names = [name for name in names if not name.startswith(".") and name.isprintable()]
         entries = self._build_entries((folder / name, name) for name in names[:_MAX_ENTRIES])

@@ -185,8 +185,9 @@ def _list_definitions(path: Path) -> list[str]:
     at the end of their files."""
     if path.stat().st_size > _MAX_SOURCE_BYTES:
         raise FormatError(
-            f"{path.name} is too large for a Python file (more than {_MAX_SOURCE_BYTES >> 20} MiB)",
-            cure="check the path",
+            f"{path.name} is larger than {_MAX_SOURCE_BYTES >> 20} MiB, the limit for a Python"
+            " file",
+            cure="check that the path names the right file",
         )
     try:
         tree = ast.parse(path.read_bytes(), str(path))

@@ -234,8 +234,8 @@ def _replay_outputs(
         refused,
     ):
         if any(key.op in refused for key in values):
-            reason = next(iter(refused.values()))
-            raise Unsupported(f"an op cannot be run on its own: {reason}")
+            op, reason = next(iter(refused.items()))
+            raise Unsupported(f"{op} cannot be run on its own: {reason}")
         return {
             t.key: np.array(dequantize(operand_of(replay, t)))
             for t in replay.tensors

@@ -221,7 +221,8 @@ def _verify_run(path: Path, result: Verification, prefix: str) -> None:
         return
     except OSError as error:
         raise InputError(
-            f"cannot read the run {path}: {describe_error(error)}", cure="check its permissions"
+            f"cannot read the run {path}: {describe_error(error)}",
+            cure="check that its files exist and that you may read them",
         ) from error
     if run is None:
         result.notes.append(f"the tensors of {path.name} were not read: its tables are damaged")
@@ -294,7 +295,7 @@ def _verify_files(
         except OSError as error:
             raise InputError(
                 f"cannot read {folder / name}: {describe_error(error)}",
-                cure="check its permissions",
+                cure="check that the file exists and that you may read it",
             ) from error
         else:
             result.files += 1

@@ -329,7 +329,7 @@ def test_reduced_dumps_are_compared_in_every_mode(mode, dump_path):
 def test_modes_that_do_not_exist_are_told_in_one_line(dump_path):
     for more, said in (
         (("--summary_mode", "sha"), "use values or statistics or md5"),
-        (("--summary_mode", "md5", "--dialect", "26.2"), "the dialect seed"),
+        (("--summary_mode", "md5", "--dialect", "26.2"), "use --dialect seed"),
     ):
         found = syncpoint(
             "compare", "-m", "torchair", "-tp", COMMANDS["later"][0], "-gp", COMMANDS["later"][1],

@@ -287,7 +287,7 @@ def test_inputs_are_cast_to_what_the_model_declares():
         ({"x": np.ones((2, 3), np.int64)}, "an array of i64"),
         ({"a": X, "b": X}, r"inputs a, b do not fit .*x f32\[\?, 3\]\); it takes: x"),
         ((), r"missing inputs of .*: x \(0 given\)"),
-        ({"x": [["a"]]}, "an input is a str, not numbers"),
+        ({"x": [["a"]]}, "the input x must be an array of numbers, .*, not a str"),
     ],
 )
 def test_inputs_that_do_not_fit_are_refused_in_one_line(given, message):

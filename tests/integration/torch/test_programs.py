@@ -163,8 +163,8 @@ def linear_program():
     ("options", "message"),
     [
         ({"dtype": "bf16"}, "an exported program in f32, not in bf16; export the model in bf16"),
-        ({"mode": "train"}, "cannot run with mode=train; leave the option mode out"),
-        ({"capture": "dispatch"}, "cannot run with capture=dispatch; leave the option capture out"),
+        ({"mode": "train"}, "does not support mode=train; remove mode"),
+        ({"capture": "dispatch"}, "does not support capture=dispatch; remove capture"),
     ],
 )
 def test_what_is_fixed_in_a_program_is_not_changed(options, message):

@@ -168,10 +168,10 @@ def test_other_runs_or_options_are_refused(place, tmp_path, in_steps):
     out = tmp_path / "a.cmp"
     interrupted(place, out)
     changes = {
-        "the setting 'reference' has changed since": ({}, "t.run"),
-        "the setting 'limits' has changed since": ({"preset": "f16"}, "r.run"),
-        "the setting 'map' has changed since": ({"ignore": "op3"}, "r.run"),
-        "the setting 'introduced' has changed since": ({"introduced": "off"}, "r.run"),
+        "was started with reference = ": ({}, "t.run"),
+        "was started with limits = ": ({"preset": "f16"}, "r.run"),
+        "was started with map = ": ({"ignore": "op3"}, "r.run"),
+        "was started with introduced = ": ({"introduced": "off"}, "r.run"),
     }
     for message, (options, reference) in changes.items():
         with pytest.raises(InputError, match=message) as raised:
@@ -199,7 +199,7 @@ def test_a_dump_that_was_written_anew_is_refused(tmp_path, in_steps):
     with pytest.raises(KeyboardInterrupt):
         sp.compare(*both, out=tmp_path / "a.cmp", progress=interrupt_after(2))
     np.savez(tmp_path / "r.npz", **arrays | {"op9": np.zeros(100, np.float32)})
-    with pytest.raises(InputError, match="'file of the reference' has changed since"):
+    with pytest.raises(InputError, match="was started with file of the reference = "):
         sp.compare(*both, out=tmp_path / "a.cmp", resume=True)
 
 

@@ -16,8 +16,11 @@ from syncpoint.files.write_errors import cannot_write, write_errors
     ("code", "text"),
     [
         (errno.ENOSPC, "disk full (No space left on device); free space or choose another path"),
-        (errno.EACCES, "Permission denied; check its permissions or choose another path"),
-        (errno.EROFS, "Read-only file system; check its permissions or choose another path"),
+        (errno.EACCES, "Permission denied; check that you may write there, or choose another path"),
+        (
+            errno.EROFS,
+            "Read-only file system; check that you may write there, or choose another path",
+        ),
         (errno.EISDIR, "a folder has this name; choose another name"),
         (errno.ENOENT, "its folder does not exist; create it or choose another path"),
         (errno.EIO, "Input/output error; choose another path"),

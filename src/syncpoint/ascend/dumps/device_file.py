@@ -35,14 +35,16 @@ def read_device_file(path: Path) -> DeviceFile:
         handle = open_regular(path)
     except OSError as error:
         raise FormatError(
-            f"cannot read {path.name}: {describe_error(error)}", cure="check the file"
+            f"cannot read {path.name}: {describe_error(error)}",
+            cure="check that the file exists and that you may read it",
         ) from error
     try:
         size = os.fstat(handle).st_size
         header = _read_header(handle, size, path.name)
     except OSError as error:
         raise FormatError(
-            f"cannot read {path.name}: {describe_error(error)}", cure="check the file"
+            f"cannot read {path.name}: {describe_error(error)}",
+            cure="check that the file exists and that you may read it",
         ) from error
     finally:
         os.close(handle)

@@ -137,7 +137,8 @@ def read_mapping(root: Path) -> Mapping[str, str]:
         return {}
     except OSError as error:
         raise FormatError(
-            f"cannot read {MAPPING} in {root}: {describe_error(error)}", cure="check the file"
+            f"cannot read {MAPPING} in {root}: {describe_error(error)}",
+            cure="check that the file exists and that you may read it",
         ) from error
     try:
         text = data.decode("utf-8-sig")
@@ -163,7 +164,7 @@ def read_mapping(root: Path) -> Mapping[str, str]:
             )
         if names.setdefault(short, full) != full:
             raise FormatError(
-                f"{path} has two names for {short[:40]}", cure="remove one of the lines"
+                f"{path} gives two names to the file {short[:40]}", cure="remove one of these lines"
             )
     return names
 

@@ -63,7 +63,8 @@ class DynamoGraph:
             text = read_whole(path, _MAX_BYTES).decode("utf-8", "backslashreplace")
         except OSError as error:
             raise FormatError(
-                f"cannot read {path}: {describe_error(error)}", cure="check the file"
+                f"cannot read {path}: {describe_error(error)}",
+                cure="check that the file exists and that you may read it",
             ) from error
         ops: dict[str, GraphOp] = {}
         for op in parse(text, str(path)):

@@ -106,7 +106,8 @@ def read_dump(place: Place) -> Dump:
     framework = body.get("framework", "pytorch")
     if framework != "pytorch":
         raise Unsupported(
-            f"{place.path} is a dump of {str(framework)[:40]}; only dumps of PyTorch can be read",
+            f"{place.path} is a dump of {str(framework)[:40]}, and only dumps of PyTorch can be"
+            " read",
             cure="convert its tensors to .npz",
         )
     data = body.get("data")
@@ -189,7 +190,8 @@ def _read_json_object(path: Path) -> dict[str, Any]:
         text = read_whole(path, _MAX_JSON_BYTES)
     except OSError as error:
         raise InputError(
-            f"cannot read {path}: {describe_error(error)}", cure="check the file"
+            f"cannot read {path}: {describe_error(error)}",
+            cure="check that the file exists and that you may read it",
         ) from error
     body = parse_foreign_json(text, str(path))
     if not isinstance(body, dict):

@@ -53,7 +53,8 @@ def locate_tensor(path: Path) -> TensorLocation:
             return _locate_in_archive(path, handle, members)
     except OSError as error:
         raise FormatError(
-            f"cannot read {path}: {describe_error(error)}", cure="check the file, or dump it again"
+            f"cannot read {path}: {describe_error(error)}",
+            cure="check that the file exists and that you may read it, or dump it again",
         ) from error
     except BROKEN_ZIP as error:
         raise FormatError(

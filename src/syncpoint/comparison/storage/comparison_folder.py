@@ -75,16 +75,18 @@ def _check_destination(path: Path, overwrite: bool) -> bool:
         return True
     if not path.is_dir():
         raise InputError(
-            f"cannot write the comparison: {path} is a file, not a folder", cure="choose another -o"
+            f"cannot write the comparison: {path} is a file, not a folder",
+            cure="give another folder with -o",
         )
     if is_comparison(path) and not overwrite:
         raise InputError(
-            f"{path} already contains a comparison", cure="choose another -o or remove it"
+            f"{path} already contains a comparison",
+            cure="give another folder with -o, or remove this one",
         )
     if not is_comparison(path) and not all(is_comparison_file(entry) for entry in path.iterdir()):
         raise InputError(
             f"the folder {path} contains files that do not belong to a comparison",
-            cure="choose another -o",
+            cure="give another folder with -o",
         )
     return False
 

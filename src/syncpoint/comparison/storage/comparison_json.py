@@ -204,7 +204,8 @@ def read_comparison_json(path: Path, before: bytes = b"") -> Document:
         document = read_document(path / JSON_NAME, SCHEMA, RESTORE, before=before)
     except OSError as error:
         raise InputError(
-            f"cannot read the comparison at {path}: {describe_error(error)}", cure="check the file"
+            f"cannot read the comparison at {path}: {describe_error(error)}",
+            cure="check that its files exist and that you may read them",
         ) from error
     broken = find_broken_key(document.body, is_whole=not before)
     if broken:

@@ -93,7 +93,8 @@ class ProgressLog:
                 parse_record(partial(log._load_frame, kind), body, where)
         if log._runs is None or not log._has_results:
             raise InputError(
-                f"nothing is measured yet in the comparison at {folder}", cure="wait and try again"
+                f"the comparison in {folder} has no results yet",
+                cure="if it is still running, try again later",
             )
         return log
 
@@ -201,7 +202,11 @@ class ProgressLog:
         # A saved comparison that still has a log was interrupted during its diagnosis.
         undiagnosed = is_comparison(folder) and self._path.is_file()
         if is_comparison(folder) and not (resume and undiagnosed):
-            cure = f"show it with: syncpoint report {folder}" if resume else "choose another -o"
+            cure = (
+                f"show it with: syncpoint report {folder}"
+                if resume
+                else "give another folder with -o"
+            )
             if undiagnosed:
                 cure = f"add --resume to finish its diagnosis, or {cure}"
             raise InputError(f"{folder} already contains a finished comparison", cure=cure)
@@ -209,13 +214,13 @@ class ProgressLog:
             if not resume:
                 raise InputError(
                     f"{folder} contains an unfinished comparison that was interrupted",
-                    cure="add --resume to continue it, or choose another -o",
+                    cure="add --resume to continue it, or give another folder with -o",
                 )
             return self._resume(request)
         if not all(is_comparison_file(entry) for entry in folder.iterdir()):
             raise InputError(
                 f"the folder {folder} contains files that do not belong to a comparison",
-                cure="choose another -o",
+                cure="give another folder with -o",
             )
         return JournalWriter(self._path, encode_frame("asked", _through_json(request)))
 
@@ -259,9 +264,9 @@ class ProgressLog:
             before, now = logged.get(name), request.get(name)
             if before != now:
                 raise InputError(
-                    f"the setting {name!r} has changed since the comparison at {self._folder} was"
-                    f" started: {_shorten(before)} then, {_shorten(now)} now",
-                    cure=f"use the same setting, or {_RESTART_CURE}",
+                    f"the comparison in {self._folder} was started with {name} ="
+                    f" {_shorten(before)}, and now {name} = {_shorten(now)}",
+                    cure=f"use the old value, or {_RESTART_CURE}",
                 )
 
     def _append(self, kind: str, body: object) -> None:

@@ -311,7 +311,8 @@ def open_table(path: Path, document: Document) -> ParquetTable:
         table = ParquetTable(path / TABLE_NAME, record, RESTORE)
     except OSError as error:
         raise InputError(
-            f"cannot read the comparison at {path}: {describe_error(error)}", cure="check the file"
+            f"cannot read the comparison at {path}: {describe_error(error)}",
+            cure="check that its files exist and that you may read them",
         ) from error
     if document.is_verified:
         table.check_rows(document.body.get("rows"))

@@ -45,7 +45,7 @@ def load_raw_sample(raw: object) -> Any:
     except (OSError, ValueError) as error:
         raise FormatError(
             f"cannot read the raw sample {path.name}: {describe_error(error)}",
-            cure="check the file, or give the sample as .npy",
+            cure="check that the path names the right file, or give the sample as .npy",
         ) from None
 
 

@@ -47,11 +47,14 @@ def read_metadata(path: Path) -> dict[str, Any]:
         raw = read_whole(path, MAX_METADATA)
     except FileNotFoundError as error:
         raise FormatError(
-            f"{path.parent} has no {METADATA}: its writer did not finish", cure=_CURE
+            f"{path.parent} has no {METADATA}: the program that wrote the folder probably stopped"
+            " early",
+            cure=_CURE,
         ) from error
     except OSError as error:
         raise InputError(
-            f"cannot read {path}: {describe_error(error)}", cure="check the file"
+            f"cannot read {path}: {describe_error(error)}",
+            cure="check that the file exists and that you may read it",
         ) from error
     body = parse_json(raw, str(path))
     for category in CATEGORIES:
@@ -102,7 +105,8 @@ def parse_coreai_outputs(body: dict[str, Any], path: Path) -> dict[str, list[lis
             number = op.get("id")
             if type(number) is not int or not isinstance(identifiers, list):
                 raise FormatError(
-                    f"{where} have an operation without id and identifiers", cure=_CURE
+                    f"an operation in {where} lacks a number 'id' or a list 'identifiers'",
+                    cure=_CURE,
                 )
             if identifiers and isinstance(identifiers[0], str):
                 names[dialect, number] = identifiers[0]

@@ -147,7 +147,7 @@ class RunBuilder:
             ) from error
         if entry.shape is not None and entry.shape != list(array.shape):
             raise FormatError(
-                f"shape mismatch of {where}: {str(entry.shape)[:80]} in the metadata,"
+                f"the shape of {where} is {str(entry.shape)[:80]} in the metadata and"
                 f" {list(array.shape)} in {entry.file}",
                 cure=_CURE,
             )

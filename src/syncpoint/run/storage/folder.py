@@ -45,7 +45,7 @@ def check_new_run_path(path: Path, overwrite: bool) -> None:
     except OSError as error:
         raise InputError(
             f"cannot write a run to {path}: {describe_error(error)}",
-            cure="check its permissions or choose another path",
+            cure="check that you may write there, or choose another path",
         ) from error
     if names <= STARTUP_FILES:
         return

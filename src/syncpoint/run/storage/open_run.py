@@ -43,7 +43,8 @@ def open_run(path: Path) -> Run:
             return _open_from_journal(path)
     except OSError as error:
         raise InputError(
-            f"cannot read the run {path}: {describe_error(error)}", cure="check its permissions"
+            f"cannot read the run {path}: {describe_error(error)}",
+            cure="check that its files exist and that you may read them",
         ) from error
     raise InputError(
         f"{path} is not a run folder: it has neither {RUN_JSON} nor {JOURNAL}",

@@ -62,5 +62,7 @@ def check_tensor(tensor: Tensor) -> None:
             )
     elif tensor.nbytes or tensor.shard:
         raise FormatError(
-            f"{tensor.key} is recorded as {tensor.kept} but has {tensor.nbytes} bytes of values"
+            f"the recording is inconsistent: {tensor.key} is marked {tensor.kept} and has"
+            f" {tensor.nbytes} bytes of values in the shard {tensor.shard!r}",
+            cure="record it again",
         )

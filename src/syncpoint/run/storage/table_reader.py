@@ -135,7 +135,7 @@ def read_ops(table: ParquetTable) -> Records[Op]:
     _flatten_structs(frame, "source", path)
     if frame["origins"].explode().null_count() > (frame["origins"].list.len() == 0).sum():
         raise _missing_value_error("origins", path)
-    attributes = _JsonCache(path)
+    attributes = _JsonCache(path, "attributes")
     # Equal keys, edges and frames share one object: a tensor is read several times, and a source
     # line creates many ops.
     key_of = cache(OpKey)
@@ -177,7 +177,7 @@ def read_tensors(table: ParquetTable) -> Records[Tensor]:
     _check_names(frame, "kept", _RECORD_MODES)
     key_of = cache(OpKey)
     part_of = cache(Part)
-    parse = _JsonCache(path)
+    parse = _JsonCache(path, "quantization")
     for text in frame["quantization"].drop_nulls().unique():
         quantization_from_json(parse(text))
     names = list(tensor_schema())
@@ -246,8 +246,9 @@ def _representative_rows(frame: pl.DataFrame) -> list[int]:
 class _JsonCache:
     """JSON objects of a text column; equal texts share one object, as records are immutable."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, column: str) -> None:
         self._path = path
+        self._column = column
         self._objects: dict[str, dict[str, Any]] = {}
 
     def __call__(self, text: str) -> dict[str, Any]:
@@ -255,7 +256,11 @@ class _JsonCache:
         if body is None:
             body = parse_json(text, str(self._path))
             if not isinstance(body, dict):
-                raise FormatError(f"{self._path} has {text[:40]!r} instead of a JSON object")
+                raise FormatError(
+                    f"the column {self._column!r} of {self._path} has {text[:40]!r} instead of a"
+                    " JSON object",
+                    cure="copy the run again, or record it again",
+                )
             self._objects[text] = body
         return body
 

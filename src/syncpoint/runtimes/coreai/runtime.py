@@ -59,9 +59,11 @@ class CoreAIRuntime:
         if self.version() is None:
             raise MissingExtra("coreai-core", self.extra, "the runtime coreai")
         if not isinstance(model, str | Path) or not self.accepts(model):
+            is_path = isinstance(model, str | Path)
+            actual = repr(str(model)) if is_path else f"a {type(model).__qualname__}"
             raise InputError(
-                f"a {type(model).__qualname__} is not the path of an .aimodel folder",
-                cure="pass the path of an .aimodel folder",
+                f"the model must be the path of an .aimodel folder, not {actual}",
+                cure="pass a path that ends in .aimodel",
             )
         try:
             from syncpoint.runtimes.coreai.session import CoreAISession

@@ -32,7 +32,7 @@ def read_array_file(path: Path) -> Inputs:
     except OSError as error:
         raise InputError(
             f"cannot read {path}: {one_line(error)}",
-            cure="check the path and its permissions",
+            cure="check that the file exists and that you may read it",
         ) from error
     raise InputError(
         f"{path.name!r} is not a file of inputs ({', '.join(ARRAY_SUFFIXES)})",

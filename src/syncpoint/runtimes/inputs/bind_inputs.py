@@ -25,12 +25,12 @@ def bind(
     arrays = {}
     for spec in specs:
         if value_by_name.get(spec.name) is not None:
-            arrays[spec.name] = _cast(as_array(value_by_name[spec.name]), spec, notes)
+            arrays[spec.name] = _cast(as_array(value_by_name[spec.name], spec.name), spec, notes)
     return arrays, notes
 
 
-def as_array(value: Tree) -> Array:
-    """A value of NumPy, torch or Python as an array."""
+def as_array(value: Tree, name: str) -> Array:
+    """The value of the input `name`, of NumPy, torch or Python, as an array."""
     if hasattr(value, "detach"):
         from syncpoint.runtimes.torch.arrays import to_numpy
 
@@ -39,9 +39,11 @@ def as_array(value: Tree) -> Array:
         array = np.asarray(value)
         from_numpy(array.dtype)
     except (InputError, ValueError):
+        is_array = isinstance(value, np.ndarray)
+        actual = f"an array of {value.dtype}" if is_array else f"a {type(value).__qualname__}"
         raise InputError(
-            f"an input is a {type(value).__qualname__}, not numbers",
-            cure="give an array, a tensor or a number",
+            f"the input {name} must be an array of numbers, a tensor or a number, not {actual}",
+            cure="give its values as numbers",
         ) from None
     return array
 

@@ -127,7 +127,7 @@ def _cast(node: ir.Node, operands: Operands) -> list[Array]:
     else:
         dtype = DTYPE_NAMES.get(node.attributes.get_int("to", 0), "")
     if not dtype:
-        raise Unsupported(f"{_label(node)} is not a cast between numbers")
+        raise Unsupported(f"{_label(node)} is not a cast from one numeric type to another")
     if dtype in FLOATS:
         return [widen(value) if is_float(value) else value.astype(np.float64)]
     numpy_dtype = DTYPES[dtype].numpy

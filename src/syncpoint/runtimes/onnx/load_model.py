@@ -96,10 +96,14 @@ def _load_file(path: Path) -> OnnxModel:
         proto = onnx.load(str(path), format="protobuf", load_external_data=False)
     except DecodeError as error:
         raise FormatError(
-            f"{path.name} is not an ONNX model: {one_line(error)}", cure="check the file"
+            f"{path.name} is not an ONNX model: {one_line(error)}",
+            cure="check that the path names the right file",
         ) from None
     except OSError as error:
-        raise InputError(f"cannot read {path}: {one_line(error)}", cure="check the file") from None
+        raise InputError(
+            f"cannot read {path}: {one_line(error)}",
+            cure="check that the file exists and that you may read it",
+        ) from None
     source = OnnxModel(str(path), proto, "", str(path))
     if any(_is_external(t) for t in _iter_tensors(proto)):
         source.folder = str(path.parent.resolve())
@@ -112,7 +116,8 @@ def _check_model(source: OnnxModel) -> OnnxModel:
     # Protobuf parses almost any bytes as a message without known fields.
     if not proto.ir_version or not (proto.graph.node or proto.graph.output):
         raise FormatError(
-            f"{source.name} is not an ONNX model (a file without a graph)", cure="check the file"
+            f"{source.name} is not an ONNX model (a file without a graph)",
+            cure="check that the path names the right file",
         )
     count = _count_sub_graphs(proto)
     if count > MAX_SUB_GRAPHS:

@@ -29,7 +29,8 @@ def preview_file(path: Path) -> ModelPreview | None:
         model = onnx.load(str(path), load_external_data=False)
     except Exception as error:
         raise FormatError(
-            f"{path.name} is not an ONNX model: {one_line(error)}", cure="check the file"
+            f"{path.name} is not an ONNX model: {one_line(error)}",
+            cure="check that the path names the right file",
         ) from error
     graph = model.graph
     weights: Counter[int] = Counter()
@@ -42,7 +43,10 @@ def preview_file(path: Path) -> ModelPreview | None:
     elements_by_code = weights or Counter(code for code in codes if code in _FLOAT_CODES)
     precision = DTYPE_NAMES[elements_by_code.most_common(1)[0][0]] if elements_by_code else ""
     if not len(graph.node):
-        raise FormatError(f"{path.name} is an ONNX model without ops", cure="check the file")
+        raise FormatError(
+            f"{path.name} is an ONNX model without ops",
+            cure="check that the path names the right file",
+        )
     return ModelPreview(
         len(graph.node), precision, tuple(parse_input_spec(value) for value in declared)
     )

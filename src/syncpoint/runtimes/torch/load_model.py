@@ -230,8 +230,8 @@ def _adapt_program(
     for option, fixed in (("capture", "dispatch"), ("mode", "train")):
         if options[option] == fixed:
             raise InputError(
-                f"an exported program cannot run with {option}={fixed}",
-                cure=f"leave the option {option} out",
+                f"an exported program does not support {option}={fixed}",
+                cure=f"remove {option}",
             )
     floats = {t.dtype for t in program.state_dict.values() if t.is_floating_point()}
     if dtype is not None and floats and dtype not in floats:

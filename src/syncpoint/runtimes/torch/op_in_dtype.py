@@ -54,7 +54,7 @@ def check_can_change_dtype(node: Node) -> None:
         )
     if isinstance(node.target, torch._ops.HigherOrderOperator):
         raise Unsupported(
-            f"{op_type(node)} cannot be run on its own: it has sub-graphs",
+            f"{node.name} ({op_type(node)}) cannot be run on its own: it has sub-graphs",
             cure="choose another op",
         )
     if not isinstance(node.target, torch._ops.OpOverload):

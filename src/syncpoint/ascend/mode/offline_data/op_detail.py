@@ -39,7 +39,7 @@ def write_op_detail(flags: OfflineFlags, case: OfflineCase, folder: Path) -> lis
                 paths += _write_tensor(flags, case, entry, temporary)
         if not paths:
             why = entries[0].report_text or "none is paired"
-            raise InputError(f"no tensor of {flags.op} can be compared: {why}")
+            raise InputError(f"none of the tensors of {flags.op} can be compared: {why}")
     return [folder / path.name for path in paths]
 
 
