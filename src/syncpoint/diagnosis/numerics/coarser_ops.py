@@ -12,7 +12,7 @@ from syncpoint.diagnosis.case import Case
 from syncpoint.metrics.limits import is_coarser
 from syncpoint.run.model import Role
 
-_FEW = 0.25
+_MAX_COARSER_SHARE = 0.25
 """At most this share of the ops is coarser than the rest, or it is the model's own precision."""
 _COARSE_FLOATS = ("f16", "bf16", "tf32", "fp8")
 
@@ -31,22 +31,26 @@ class CoarserOps:
     """Number of ops whose introduced error was measured."""
 
 
-def few_coarser(case: Case) -> CoarserOps | None:
+def find_coarser_ops(case: Case) -> CoarserOps | None:
     """The ops that are coarser than the rest; None where none are, or too many for a mistake."""
-    known = _known_introduced(case)
-    presets = Counter(introduced.preset for _, introduced in known)
+    measured_ops = _list_measured_ops(case)
+    presets = Counter(introduced.preset for _, introduced in measured_ops)
     if len(presets) < 2:
         return None
     usual = presets.most_common(1)[0][0]
-    few = [pair for pair in known if _is_coarser(*pair, usual)]
-    if not few or len(few) > _FEW * len(known):
+    coarser_ops = [pair for pair in measured_ops if _is_coarser(*pair, usual)]
+    if not coarser_ops or len(coarser_ops) > _MAX_COARSER_SHARE * len(measured_ops):
         return None
-    few.sort(key=lambda pair: -(pair[1].rel_l2 or 0.0))
-    others = [introduced.rel_l2 or 0.0 for _, introduced in known if introduced.preset == usual]
-    return CoarserOps(ops=few, usual=usual, median=float(np.median(others)), count=len(known))
+    coarser_ops.sort(key=lambda pair: -(pair[1].rel_l2 or 0.0))
+    others = [
+        introduced.rel_l2 or 0.0 for _, introduced in measured_ops if introduced.preset == usual
+    ]
+    return CoarserOps(
+        ops=coarser_ops, usual=usual, median=float(np.median(others)), count=len(measured_ops)
+    )
 
 
-def _known_introduced(case: Case) -> list[tuple[Row, Introduced]]:
+def _list_measured_ops(case: Case) -> list[tuple[Row, Introduced]]:
     """The ops whose introduced error is known, with it."""
     return [
         (row, row.introduced)

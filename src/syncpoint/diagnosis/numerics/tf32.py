@@ -17,30 +17,30 @@ from syncpoint.run.statistics import rms
 
 Array = NDArray[Any]
 
-_PRODUCTS = frozenset(
+_PRODUCT_KINDS = frozenset(
     {"linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "einsum", "gemm", "conv"}
     | {"conv1d", "conv2d", "conv3d", "convolution"}
 )
-_ALIKE = 3.0
+_MAX_ERROR_RATIO = 3.0
 """By this factor two errors may differ that are of one size."""
 
 
 def is_product(row: Row) -> bool:
     """Whether an op is a matrix product or a convolution."""
-    return op_kind(row.reference.type) in _PRODUCTS
+    return op_kind(row.reference.type) in _PRODUCT_KINDS
 
 
-def rounded_product(experiment: RegionExperiment) -> Proof | None:
+def prove_tf32_rounding(experiment: RegionExperiment) -> Proof | None:
     """The proof that rounding what the op reads to ten bits gives the target's numbers."""
-    for cut in (False, True):
-        fed = {
-            e: ten_bits(v, cut)
+    for truncate in (False, True):
+        rounded_inputs = {
+            e: round_to_tf32(v, truncate)
             for e, v in experiment.inputs.items()
             if _is_factor(experiment, e, v)
         }
-        found = prove_change(experiment, fed)
-        if found is not None and found.explains:
-            return found
+        proof = prove_change(experiment, rounded_inputs)
+        if proof is not None and proof.explains:
+            return proof
     return None
 
 
@@ -50,15 +50,15 @@ def has_rounded_products(case: Case, row: Row) -> bool:
     experiment = case.experiment(row) if op_class(row.reference.type) == "attention" else None
     if experiment is None or row.target.dtype != "f32":
         return False
-    made = experiment.run_with(
-        {e: ten_bits(v, False) for e, v in experiment.inputs.items() if v.dtype.kind == "f"}
+    rounded_output = experiment.run_with(
+        {e: round_to_tf32(v, False) for e, v in experiment.inputs.items() if v.dtype.kind == "f"}
     )
-    if made is None or made.shape != experiment.truth.shape:
+    if rounded_output is None or rounded_output.shape != experiment.truth.shape:
         return False
     error, simulated = (
-        rms(experiment.counted(v)) for v in (experiment.error, made - experiment.truth)
+        rms(experiment.counted(v)) for v in (experiment.error, rounded_output - experiment.truth)
     )
-    return error <= _ALIKE * simulated
+    return error <= _MAX_ERROR_RATIO * simulated
 
 
 def _is_factor(experiment: RegionExperiment, edge: Any, values: Array) -> bool:
@@ -66,9 +66,9 @@ def _is_factor(experiment: RegionExperiment, edge: Any, values: Array) -> bool:
     return values.dtype.kind == "f" and (edge.role is not Role.PARAMETER or values.ndim > 1)
 
 
-def ten_bits(values: Array, cut: bool) -> Array:
+def round_to_tf32(values: Array, truncate: bool) -> Array:
     """float32 with ten bits of fraction, to the nearest or cut off, as TF32 has it."""
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
-    if not cut:
+    if not truncate:
         bits = bits + np.uint32(0xFFF) + ((bits >> np.uint32(13)) & np.uint32(1))
     return (bits & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
