@@ -93,7 +93,7 @@ class Attentive(nn.Module):
 
 def test_an_attention_among_products_of_rounded_inputs_does_not_hide_tf32():
     def rounded(value):
-        return torch.from_numpy(round_to_tf32(value.numpy(), cut=False).astype(np.float32))
+        return torch.from_numpy(round_to_tf32(value.numpy(), truncate=False).astype(np.float32))
 
     model = Attentive().eval()
     whole = sp.capture(model, (X[None],))

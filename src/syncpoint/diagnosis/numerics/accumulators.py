@@ -1,4 +1,4 @@
-"""Products of matrices whose sums are kept in a narrow type: simulated, term by term."""
+"""Matrix products with an accumulator in a narrow type, simulated term by term."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from syncpoint.run.statistics import finite_rms
 
 Array = NDArray[Any]
 _MAX_SIMULATED_ROWS = 48
-"""Rows and columns that are simulated."""
+"""Maximum number of rows and of columns that are simulated."""
 _MAX_TERMS = 16384
-"""Terms of a sum, at most."""
+"""Maximum number of terms of a sum."""
 
 
 @dataclass(frozen=True)
 class NarrowAccumulator:
-    """What an accumulator of a narrow type would do."""
+    """The error that an accumulator of a narrow type would make."""
 
     dtype: str
     error: float
-    """Root mean square error of the target, over what was simulated."""
+    """RMS error of the target, over the simulated elements."""
     simulated_error: float
-    """That of a sum in this type, one term after the other."""
+    """RMS error of a sequential sum in this type."""
     residual: float
-    """What of the target's error the simulation does not reproduce."""
+    """RMS difference between the target and the simulation."""
     terms: int
 
     @property
     def reproduces(self) -> bool:
-        """Whether it gives most of the target's very error."""
+        """Whether the simulation reproduces most of the target's error, element by element."""
         return self.residual <= 0.5 * self.error
 
     @property
     def fits(self) -> bool:
-        """Whether it at least has the size."""
+        """Whether the simulated error is similar in size to the target's."""
         return 1 / 3 <= self.simulated_error / self.error <= 3 if self.error else False
 
 
 def find_narrow_accumulator(experiment: RegionExperiment) -> NarrowAccumulator | None:
-    """The type whose sums come closest to what the target's op gave."""
+    """Find the type whose sums come closest to the target's result; None if no type fits."""
     operands = _read_operands(experiment)
     if operands is None:
         return None
@@ -76,7 +76,8 @@ def find_narrow_accumulator(experiment: RegionExperiment) -> NarrowAccumulator |
 
 
 def _read_operands(experiment: RegionExperiment) -> tuple[Array, Array, Array, Array, Array] | None:
-    """Rows of the first factor, columns of the second, what is added, and both results there."""
+    """Return rows of the first factor, columns of the second, the bias, and the target's and the
+    true result for them; None if the op is no product of two matrices."""
     if len(experiment.ops) != 1 or op_class(experiment.ops[0].type) != "matmul":
         return None
     factors = _read_factors(experiment, experiment.ops[0])
@@ -85,7 +86,7 @@ def _read_operands(experiment: RegionExperiment) -> tuple[Array, Array, Array, A
     a, b, bias = factors
     if experiment.truth.size != len(a) * b.shape[1]:
         return None
-    # What is masked is in no figure, as what is not finite.
+    # Masked elements become NaN, which the RMS ignores.
     target, truth = (
         np.asarray(
             v if experiment.kept is None else np.where(experiment.kept, v, np.nan), np.float64
@@ -102,8 +103,8 @@ def _read_operands(experiment: RegionExperiment) -> tuple[Array, Array, Array, A
 
 
 def _read_factors(experiment: RegionExperiment, op: Op) -> tuple[Array, Array, Array] | None:
-    """Both factors of a product as matrices, and what is added to each column; None where it is
-    no product of two matrices."""
+    """Return both factors of a product as matrices, and the bias of each column; None if the op
+    is no product of two matrices."""
     arguments = [a for a in experiment.arguments(op) if a is not None and a.dtype.kind == "f"]
     kind = op_kind(op.type)
     if kind == "addmm" and len(arguments) == 3:
@@ -122,7 +123,7 @@ def _read_factors(experiment: RegionExperiment, op: Op) -> tuple[Array, Array, A
 
 
 def is_accumulation_noise(row: Row, accumulator: NarrowAccumulator) -> bool:
-    """Whether the error has the size of such a sum and is small beside the values."""
+    """Whether the introduced error is as small as the rounding of such a sum."""
     introduced = row.introduced
     unit = DTYPES[accumulator.dtype].unit
     return (

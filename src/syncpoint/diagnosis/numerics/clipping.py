@@ -1,5 +1,5 @@
-"""Integers that end too early: what a target's grid of integers cannot hold, and whether cutting
-it off gives the target's numbers."""
+"""Quantization ranges that are too small: which values a target's integer grid cannot hold, and
+whether clipping the reference to it gives the target's numbers."""
 
 from __future__ import annotations
 
@@ -26,41 +26,43 @@ from syncpoint.run.statistics import finite_rms
 
 Array = NDArray[Any]
 _MAX_RESIDUAL_SHARE = 0.2
-"""Of the square of the error at most this is left where clipping explains it."""
+"""Maximum share of the squared error that remains if clipping explains it."""
 _MIN_CLIPPING_TO_ROUNDING = 3.0
-"""Cutting off costs so many times what rounding does, or it is how ranges are chosen."""
+"""Minimum ratio of clipping error to rounding error; below it, clipping is the usual trade-off
+of a calibrated range."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Clipping:
-    """Values beyond the ends of a grid, and what is left of the op's error once they are cut."""
+    """Values outside the range of a grid, and the op's error that remains after clipping them."""
 
     tensor: Tensor
-    """The integers."""
+    """The quantized tensor."""
     what: str
     """Which values of the op: `output`, `input` or `weight`."""
     low: float
     high: float
     share: float
-    """Of the values are beyond them."""
+    """Share of the values that are outside the range."""
     greatest: float
-    """Size of the value furthest out."""
+    """Largest magnitude among the values outside the range."""
     residual: float
-    """Root mean square error that stays when the values are cut."""
+    """RMS error that remains if the reference is clipped too."""
     error: float
-    """The same before."""
+    """RMS error without clipping."""
     clips_reference: bool = True
-    """Whether the reference's own values are beyond the ends as well: if not, they were wrong
+    """Whether the reference's values are outside the range too. If not, the values were wrong
     before, and the grid is not to blame."""
 
     @property
     def explains(self) -> bool:
-        """Whether cutting gives most of what the target has."""
+        """Whether clipping explains most of the error."""
         return self.residual**2 <= _MAX_RESIDUAL_SHARE * self.error**2
 
 
 def find_integer_grids(case: Case, row: Row) -> IntegerGrids:
-    """The integers between an op of the target and the sync points before it; its own too."""
+    """Find the quantized tensors between an op of the target and the sync points before it,
+    including the op's own output."""
     run = case.target
     if run is None:
         return IntegerGrids()
@@ -73,7 +75,7 @@ def find_integer_grids(case: Case, row: Row) -> IntegerGrids:
 
 
 def find_clipping(case: Case, experiment: RegionExperiment) -> Clipping | None:
-    """The grid whose ends explain the op's error best."""
+    """Find the grid whose range explains the op's error best; None if no grid does."""
     clippings = [
         c
         for c in _propose_clippings(case, experiment)
@@ -92,7 +94,7 @@ def _propose_clippings(case: Case, experiment: RegionExperiment) -> Iterator[Cli
         cut = np.clip(experiment.truth, *ends)
         low, before = ends[0], error
         if _begins_at_zero(tensor, ends):
-            # It stands for a ReLU that was taken into the grid: only the upper end may cut.
+            # The grid includes a fused ReLU: only its upper end clips by mistake.
             rectified = experiment.target - np.maximum(experiment.truth, low)
             before = min(error, finite_rms(experiment.counted(rectified)))
             low = np.full_like(low, -np.inf)
@@ -170,8 +172,8 @@ def _tensor_key(edge: Edge, experiment: RegionExperiment) -> TensorKey:
 def _clips_reference(
     ends: tuple[Array, Array], values: Array, reference_values: Array | None
 ) -> bool:
-    """Whether the reference's own values are cut off too, and not only what the target has in
-    their place: ranges are calibrated on the former."""
+    """Whether the range clips the reference's values too, not only the target's. Ranges are
+    calibrated on the reference's values."""
     if reference_values is None:
         return True
     target_loss, reference_loss = (
@@ -181,7 +183,7 @@ def _clips_reference(
 
 
 def tensors_with_one_scale(run: Run | None, role: Role) -> Iterator[tuple[Tensor, float]]:
-    """The quantized tensors of a role that have one scale for all, with it."""
+    """Yield the per-tensor quantized tensors of a role with their scale."""
     for tensor in run.tensors if run is not None else ():
         quantization = tensor.quantization
         if tensor.key.role is role and quantization is not None and len(quantization.scale) == 1:
@@ -189,9 +191,10 @@ def tensors_with_one_scale(run: Run | None, role: Role) -> Iterator[tuple[Tensor
 
 
 def find_clipped_outputs(case: Case) -> list[tuple[Row, Clipping]]:
-    """Where the target rounds to integers and cuts off far more than it rounds, the worst first.
-    For runs that are off with nobody guilty: what rounding to integers costs, ends included, is
-    allowed to an op that comes after."""
+    """Find quantized outputs whose clipping error is far above their rounding error, worst first.
+
+    This is for runs with a wrong output and no guilty op: the tolerance of an op after a
+    quantization includes the whole cost of the quantization, clipping included."""
     clippings = []
     for tensor, scale in tensors_with_one_scale(case.target, Role.OUTPUT):
         op = case.op("target", tensor.key.op)
@@ -214,7 +217,7 @@ def find_clipped_outputs(case: Case) -> list[tuple[Row, Clipping]]:
 
 
 def _begins_at_zero(tensor: Tensor, ends: tuple[Array, Array]) -> bool:
-    """Whether a grid holds nothing below zero, as one that a ReLU was taken into."""
+    """Whether a grid has no negative values, as after a fused ReLU."""
     quantization = tensor.quantization
     return quantization is not None and bool(
         (np.abs(ends[0]) < np.min(quantization.scale) / 2).all()
@@ -222,8 +225,8 @@ def _begins_at_zero(tensor: Tensor, ends: tuple[Array, Array]) -> bool:
 
 
 def find_sync_point(case: Case, op: Op, tensor: Tensor) -> Row | None:
-    """The row that tells what should have been rounded: the integers' own, that of what is made
-    of them, or that of what they were made of."""
+    """Find the row with the values before quantization: the row of the quantized tensor itself, of
+    its dequantized values, or of the input of the quantization."""
     part = tensor.key.part
     keys = [tensor.key]
     for reader in case.target.ops if case.target is not None else ():
@@ -244,7 +247,7 @@ def _measure_clipping(
     counted: NDArray[np.bool_] | None = None,
 ) -> Clipping:
     low, high = ends
-    # A value that rounds to the last integer is not cut.
+    # A value that rounds to the last integer is not clipped.
     quantization = tensor.quantization
     half_step = 0.5 * np.max(np.abs(quantization.scale)) if quantization is not None else 0.0
     beyond = (values < low - half_step) | (values > high + half_step)

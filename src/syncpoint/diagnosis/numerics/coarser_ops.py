@@ -1,4 +1,4 @@
-"""A few ops that compute in a coarser type of floats than all others, by the errors they make."""
+"""A few ops that compute in a coarser float type than the others, judged by their errors."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from syncpoint.metrics.limits import is_coarser
 from syncpoint.run.model import Role
 
 _MAX_COARSER_SHARE = 0.25
-"""At most this share of the ops is coarser than the rest, or it is the model's own precision."""
+"""Maximum share of coarser ops; above it, the coarser type is the model's own precision."""
 _COARSE_FLOATS = ("f16", "bf16", "tf32", "fp8")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CoarserOps:
-    """The ops in a coarser type, beside the others."""
+    """The ops that compute in a coarser type than the rest."""
 
     ops: list[tuple[Row, Introduced]]
-    """With the error that each introduces, the greatest first."""
+    """With the error that each introduces, largest first."""
     usual: str
     """Precision of most ops."""
     median: float
@@ -32,7 +32,7 @@ class CoarserOps:
 
 
 def find_coarser_ops(case: Case) -> CoarserOps | None:
-    """The ops that are coarser than the rest; None where none are, or too many for a mistake."""
+    """Find the ops that are coarser than the rest; None if there are none, or too many."""
     measured_ops = _list_measured_ops(case)
     presets = Counter(introduced.preset for _, introduced in measured_ops)
     if len(presets) < 2:
@@ -51,7 +51,7 @@ def find_coarser_ops(case: Case) -> CoarserOps | None:
 
 
 def _list_measured_ops(case: Case) -> list[tuple[Row, Introduced]]:
-    """The ops whose introduced error is known, with it."""
+    """List the ops whose introduced error is known, with that error."""
     return [
         (row, row.introduced)
         for row in case.computed
@@ -60,7 +60,7 @@ def _list_measured_ops(case: Case) -> list[tuple[Row, Introduced]]:
 
 
 def _is_coarser(row: Row, introduced: Introduced, usual: str) -> bool:
-    """Whether an op that is not guilty errs by a coarser type of floats than the usual one."""
+    """Whether an op is not guilty and has the error of a coarser float type than the usual one."""
     return (
         introduced.preset in _COARSE_FLOATS
         and is_coarser(introduced.preset, usual)

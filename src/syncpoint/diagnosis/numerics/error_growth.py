@@ -1,4 +1,4 @@
-"""How error grows along a run: op by op against what each was given, and by depth."""
+"""How the error grows along a run: per op, relative to the error of its inputs, and by depth."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ from syncpoint.diagnosis.case import Case
 from syncpoint.run.model import OpKey, Role
 
 _MIN_SATURATED_ERROR = 0.3
-"""From this relative error on it grows no more: the values have nothing in common any longer."""
+"""Relative error from which on it no longer grows: the values are unrelated."""
 _MIN_CURVE_POINTS = 5
-"""Points that a curve is fitted through, at least."""
+"""Minimum number of points to fit a curve."""
 _MAX_OPS_BETWEEN = 64
-"""Ops that are looked at between one sync point and those before it."""
+"""Maximum number of ops to visit between a sync point and the ones before it."""
 
 
 @dataclass(frozen=True)
 class ErrorStep:
-    """One op: the relative error that it gives, that it was given, and that it adds."""
+    """The relative errors at one op: of its inputs, of its output, and what it adds."""
 
     row: Row
     input_error: float
-    """The greatest among its inputs'."""
+    """The largest relative error among its inputs."""
     output_error: float
     added_error: float
-    """0 where it is not known."""
+    """The relative error that the op introduces; 0 if it is not known."""
     inputs: tuple[Row, ...]
 
     @property
     def gain(self) -> float:
-        """How many times more than it was given, and adds, it gives."""
+        """Output error over the combined input error and added error."""
         floor = float(np.hypot(self.input_error, self.added_error))
         return self.output_error / floor if floor > 0 else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Growth:
-    """The curve that the error follows best."""
+    """The curve that fits the error best."""
 
     exponential: bool
     rate: float
-    """By op where exponential, else the power of the depth."""
+    """Factor per op if exponential, else the power of the depth."""
     first: float
     last: float
     points: int
@@ -56,7 +56,7 @@ class Growth:
 
 
 def relative_error(row: Row) -> float | None:
-    """The relative error of a row; None where that is not known or not finite."""
+    """Return the relative error of a row; None if it is not known or not finite."""
     numbers = row.numbers or {}
     value = numbers.get("rel_l2")
     if value is None or numbers.get("mismatched") or not isfinite(value):
@@ -65,7 +65,7 @@ def relative_error(row: Row) -> float | None:
 
 
 def list_error_steps(case: Case) -> list[ErrorStep]:
-    """All ops whose error and inputs' errors are known, in execution order."""
+    """List the ops whose relative error is known, in execution order."""
     by_op: dict[tuple[OpKey, Any], list[Row]] = {}
     for row in case.computed:
         if row.target.key.role is Role.OUTPUT and relative_error(row) is not None:
@@ -85,7 +85,7 @@ def list_error_steps(case: Case) -> list[ErrorStep]:
 
 
 def _find_input_rows(case: Case, row: Row, by_op: dict[tuple[OpKey, Any], list[Row]]) -> list[Row]:
-    """The rows of what an op reads, through ops that are not compared."""
+    """Find the rows of the inputs of an op, across ops that are not compared."""
     part = row.target.key.part
     input_rows: list[Row] = []
     waiting = [*case.result.edges.get(row.target.key.op, ())]
@@ -104,7 +104,7 @@ def _find_input_rows(case: Case, row: Row, by_op: dict[tuple[OpKey, Any], list[R
 
 
 def fit_growth(error_steps: Sequence[ErrorStep]) -> Growth | None:
-    """The curve of the error over execution order, up to where nothing is left to lose."""
+    """Fit a curve to the error over execution order, up to the first saturated error."""
     errors = [step.output_error for step in error_steps if step.output_error > 0]
     saturated_index = next(
         (index for index, e in enumerate(errors) if e >= _MIN_SATURATED_ERROR), len(errors)
@@ -136,23 +136,20 @@ def _fit_line(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[float, fl
 
 
 def compute_reference_rms(row: Row) -> float:
-    """The root mean square of the reference at a row; 0 where it is not known."""
+    """Compute the RMS of the reference's values at a row; 0 if it is not known."""
     numbers = row.numbers or {}
     size, count = numbers.get("reference_l2"), numbers.get("count")
     return float(size) / float(count) ** 0.5 if size and count else 0.0
 
 
 _MIN_GAIN = 8.0
-"""An op that gives so many times the error it was given amplifies."""
-
-
+"""Minimum gain of an op that amplifies."""
 _MIN_OUTPUT_ERROR_SHARE = 0.2
-"""And matters if the output's error is not far greater than what it gives."""
+"""Minimum share of the final error that the output error of an amplifying op has."""
 
 
 def find_amplifier(error_steps: list[ErrorStep], final_error: float) -> ErrorStep | None:
-    """The op that makes most of the error out of what it was given; one that merely passes
-    through a steep stretch among many is none."""
+    """Find the op that amplifies the error most; None if no op has the minimum gain."""
     amplifying_steps = [
         s
         for s in error_steps

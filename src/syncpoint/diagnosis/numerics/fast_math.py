@@ -1,5 +1,6 @@
-"""Steep functions by short tables and few iterations, as fast mathematics computes them: right to
-so many bits at every element, whatever its size, and nothing else is off."""
+"""Fast-math approximations (short tables, few iterations) of steep functions such as exp.
+
+Every element has about the same relative error, whatever its size, and no other op has an error."""
 
 from __future__ import annotations
 
@@ -17,25 +18,26 @@ _STEEP_OPS = frozenset(
     | {"softmax", "log_softmax", "sin", "cos", "layer_norm", "rms_norm", "group_norm"}
 )
 _MAX_RELATIVE_ERROR, _MIN_RELATIVE_ERROR = 2.0**-6, 2.0**-20
-"""An approximation that is worse is none, and one that is better is not seen."""
+"""Relative errors of an approximation: above it is a wrong result, below it is rounding."""
 _MAX_ERROR_SPREAD = 4.0
-"""The relative error of one element in ten over that of the middle one, at most."""
+"""Maximum ratio of the 90th percentile of the relative error to its median."""
 _MAX_MEAN_TO_RMS = 0.7
-"""Mean over root mean square: what errs to one side is another function."""
+"""Maximum ratio of mean error to RMS error: a one-sided error means another function."""
 
 
 @dataclass(frozen=True)
 class ApproximateFunctions:
-    """Steep functions that are right to so many bits."""
+    """Steep functions that are correct to a limited number of bits."""
 
     rows: list[Row]
     bits: float
-    """Of nine elements in ten."""
+    """Number of correct bits of 90 % of the elements."""
     kinds: tuple[str, ...]
 
 
 def find_approximate_functions(case: Case) -> ApproximateFunctions | None:
-    """Whether all that makes error are steep functions, and each errs alike at all elements."""
+    """Find approximate steep functions; None unless all guilty ops are steep functions with a
+    uniform relative error."""
     guilty = [row for row in case.guilty if row.target.dtype == "f32"]
     kinds = {op_class(row.reference.type) for row in guilty}
     if not guilty or len(guilty) < len(case.guilty) or not kinds <= _STEEP_OPS:
@@ -64,8 +66,7 @@ def find_approximate_functions(case: Case) -> ApproximateFunctions | None:
 
 
 def _measure_relative_error(experiment: RegionExperiment) -> float | None:
-    """The relative error that nine in ten elements are within; None where it is not alike at most
-    of them."""
+    """Return the 90th percentile of the relative error; None if the error is not uniform."""
     truth = experiment.truth
     if (
         len(experiment.ops) != 1

@@ -1,5 +1,5 @@
-"""Kernels of 8-bit integers that add two products in 16 bits: what processors without VNNI do with
-unsigned values and signed weights."""
+"""8-bit integer kernels that add two products in saturating 16 bits, as processors without VNNI do
+for unsigned values and signed weights."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from syncpoint.run.model import Kept, Op, Role, TensorKey
 
 _KERNEL_TYPES = ("qlinear", "qgemm", "integer", "dynamicquantize")
 _MAX_SAFE_WEIGHT = 64
-"""Weights up to this size cannot saturate: 2 * 255 * 64 fits into 16 bits."""
+"""Maximum magnitude of weights that cannot saturate: 2 * 255 * 64 fits into 16 bits."""
 _MAX_OPS_BETWEEN = 64
-"""Ops that are looked at between one sync point and those before it."""
+"""Maximum number of ops to visit between a sync point and the ones before it."""
 
 
 @dataclass(frozen=True)
 class Saturation:
-    """Integer kernels that lose what the same integers, added up in floats, do not."""
+    """Integer kernels with an error that the same integers, summed in floats, do not have."""
 
     rows: tuple[Row, ...]
     """Sync points right behind such kernels."""
@@ -45,15 +45,15 @@ class SaturatingKernel:
     row: Row
     kernel: Op
     saturating_share: float
-    """The share of pairs of neighbouring weights that can."""
+    """Share of the pairs of neighboring weights that can saturate."""
     greatest_sum: float
-    """The greatest sum of such a pair."""
+    """Largest sum of magnitudes of such a pair."""
     rmse_in_floats: float | None = None
-    """What the same integers introduce when they are added up in floats."""
+    """RMS error that the same integers introduce when they are summed in floats."""
 
 
 def find_saturation(case: Case, rows: Sequence[Row]) -> Saturation | None:
-    """Which of the rows stand behind kernels that can saturate, and are right in floats."""
+    """Find the rows right behind kernels that can saturate and that are correct in floats."""
     suspects = [suspect for row in rows if (suspect := _find_suspect(case, row)) is not None]
     unfused_result = compare_unfused(case) if suspects else None
     proven = []
@@ -82,8 +82,8 @@ def _find_suspect(case: Case, row: Row) -> SaturatingKernel | None:
 def _confirm_in_floats(
     unfused_result: Result, suspect: SaturatingKernel
 ) -> SaturatingKernel | None:
-    """The suspect with what its integers introduce op by op, in floats; None where they are not
-    right there."""
+    """Return the suspect with the error that its integers introduce in floats, op by op; None if
+    they are not correct in floats either."""
     counterpart = find_counterpart(unfused_result, suspect.row)
     if (
         counterpart is None
@@ -103,7 +103,7 @@ def is_integer_kernel(op: Op) -> bool:
 
 
 def list_ops_behind(case: Case, row: Row) -> Iterator[Op]:
-    """The target's ops between a row and the sync points before it, its own first."""
+    """Yield the target's ops between a row and the sync points before it, its own op first."""
     run = case.target
     if run is None:
         return
@@ -127,7 +127,7 @@ def _introduced_ratio(row: Row) -> float:
 
 
 def _measure_weight_pairs(case: Case, op: Op) -> tuple[float, float] | None:
-    """The share of pairs of weights that can saturate, and the greatest sum of a pair."""
+    """Return the share of pairs of weights that can saturate, and the largest sum of a pair."""
     share_and_sum: tuple[float, float] | None = None
     for edge in op.inputs if case.target is not None else ():
         if edge.role is not Role.PARAMETER or case.target is None:
@@ -141,8 +141,8 @@ def _measure_weight_pairs(case: Case, op: Op) -> tuple[float, float] | None:
         if integers is None:
             continue
         magnitudes = np.abs(integers.astype(np.int32))
-        # Products of matrices add up along the first axis of the weight, convolutions along
-        # all but the first.
+        # Matrix products sum along the first axis of the weight, convolutions along all but
+        # the first.
         rows = (
             magnitudes
             if op_class(op.type) == "matmul"

@@ -1,5 +1,5 @@
-"""An op that computes in fewer bits than its type says: whether rounding what it reads, or what
-it gives, yields the target's very numbers."""
+"""Ops that compute in a narrower type than declared: whether rounding the inputs or the result
+of the reference's op reproduces the target's numbers."""
 
 from __future__ import annotations
 
@@ -20,32 +20,33 @@ _NARROW_TYPES = ("f16", "bf16")
 
 @dataclass(frozen=True, kw_only=True)
 class Narrowing:
-    """A type in which an op seems to compute."""
+    """A narrower type in which an op seems to compute."""
 
     dtype: str
     where: str
-    """What is rounded, in words."""
+    """Description of what is rounded."""
     error: float
     residual: float
-    """What of the error rounding does not reproduce."""
+    """RMS difference between the target and the rounded reference."""
     all_representable: bool
-    """Every value that the op gives is a number of that type."""
+    """Whether that type can represent every value of the op's result."""
     size: float
-    """Error over what rounding to that type makes."""
+    """Ratio of the error to the error of rounding to that type."""
 
     @property
     def reproduces(self) -> bool:
-        """Whether rounding gives most of the target's very error."""
+        """Whether rounding reproduces most of the target's error, element by element."""
         return self.residual <= 0.5 * self.error
 
     @property
     def explains(self) -> bool:
-        """Whether the type is to blame: the very error, or its size and its numbers."""
+        """Whether the type explains the error: it reproduces it, or the values fit the type and the
+        error has the right size."""
         return self.reproduces or (self.all_representable and 1 / 8 <= self.size <= 8)
 
 
 def find_narrowing(experiment: RegionExperiment) -> Narrowing | None:
-    """The type and the place that explain the op's error best."""
+    """Find the type, and what is rounded, that explain the op's error best; None if none do."""
     if experiment.row.target.dtype not in ("f32", "f64") or experiment.truth.dtype.kind != "f":
         return None
     if not np.isfinite(experiment.target).all() or not np.isfinite(experiment.truth).all():
@@ -71,7 +72,7 @@ def _try_dtype(experiment: RegionExperiment, dtype: str, error: float) -> list[N
     is_representable = bool(np.array_equal(representable, target, equal_nan=True)) and bool(
         target.any()
     )
-    # Whole numbers and zeros are numbers of every type.
+    # Zeros and small integers are representable in every type and prove nothing.
     truth_in_f32 = experiment.counted(experiment.truth).astype(np.float32).astype(np.float64)
     is_distinctive = bool(np.any(_round(truth_in_f32, kind) != truth_in_f32))
     rounded_values = {e: v for e, v in rounded.items() if e.role is not Role.PARAMETER}

@@ -1,5 +1,5 @@
-"""How NaN and inf come to be: what an op would have given with room enough, what overflows inside
-it, and which op upstream lost the value that it then divides by."""
+"""Causes of NaN and inf: overflow of an op's result, overflow inside an op, and values upstream
+that underflow to zero before a division or a logarithm."""
 
 from __future__ import annotations
 
@@ -24,56 +24,56 @@ Places = NDArray[np.bool_]
 _NORM_KINDS = ("layer_norm", "rms_norm", "group_norm", "batch_norm", "norm", "linalg_vector_norm")
 _SUM_KINDS = ("matmul", "conv", "conv_transpose", "sum", "cumsum")
 MAX_MASK_VALUE = -1e4
-"""What is filled in at or below this is meant to mask."""
+"""Values at or below this are masks."""
 _MAX_OPS_UPSTREAM = 12
-"""Ops that are looked at upstream of one that broke."""
+"""Maximum number of tensors to visit upstream of an op that gives NaN or inf."""
 
 
 @dataclass(frozen=True)
 class InternalOverflow:
-    """Something that an op computes on the way and that does not fit its type."""
+    """An intermediate value of an op that its type cannot hold."""
 
     description: str
-    """In words, with its greatest value."""
+    """Description with the largest value."""
     kind: str
     places: Places
-    """Which elements of the op's output it reaches."""
+    """Elements of the op's output that it affects."""
     op: Op
     certain: bool = True
-    """Every implementation that does not guard against it has it."""
+    """Whether every implementation without a guard against it has it."""
 
 
 @dataclass(frozen=True)
 class Underflow:
-    """A value that became zero upstream."""
+    """A tensor upstream with values that underflowed to zero."""
 
     row: Row
     count: int
     value: float
-    """The greatest size that it had in the reference where the target has zero."""
+    """Largest magnitude in the reference where the target has zero."""
     min_positive: float
-    """The least that its type can hold."""
+    """Smallest positive value of its type."""
 
 
 def ceiling(dtype: str) -> float:
-    """The greatest value that a float type holds, what still rounds to it included."""
+    """Return the largest value that does not round to inf in a float type."""
     kind = DTYPES[dtype]
     return kind.max * (1 + kind.unit / 2)
 
 
 def is_float(dtype: str) -> bool:
-    """Whether a type has an end beyond which there is infinity."""
+    """Whether a type is a float type."""
     return dtype in DTYPES and DTYPES[dtype].kind is Kind.FLOAT
 
 
 def min_positive(dtype: str) -> float:
-    """The least positive value of a float type."""
+    """Return the smallest positive value of a float type."""
     kind = DTYPES[dtype]
     return float(2.0 ** (kind.min_exponent - kind.mantissa))
 
 
 def find_internal_overflows(experiment: RegionExperiment, dtype: str) -> Iterator[InternalOverflow]:
-    """What overflows inside the ops of a region, if they compute in this type unguarded."""
+    """Yield what overflows inside the ops of a region if they compute in this type unguarded."""
     max_value = ceiling(dtype)
     shape = experiment.truth.shape
     with np.errstate(all="ignore"):
@@ -81,9 +81,9 @@ def find_internal_overflows(experiment: RegionExperiment, dtype: str) -> Iterato
             value = experiment.output(op)
             if value is None or value.dtype.kind != "f":
                 continue
-            # What is infinite in the reference is meant so: a mask.
+            # An infinite value of the reference is intended: a mask.
             over = (np.abs(value) > max_value) & np.isfinite(value)
-            # A mask that becomes -inf masks all the same.
+            # A mask that becomes -inf still masks.
             if over.any() and not _is_mask(value[over]):
                 description = (
                     f"{op.key} inside it reaches {number(float(np.abs(value[over]).max()))}"
@@ -96,7 +96,7 @@ def find_internal_overflows(experiment: RegionExperiment, dtype: str) -> Iterato
 def _find_overflows_in_op(
     experiment: RegionExperiment, op: Op, max_value: float, shape: tuple[int, ...]
 ) -> Iterator[InternalOverflow]:
-    """What overflows inside one op, by its class."""
+    """Yield what overflows inside one op, by its class."""
     kind = op_class(op.type)
     arguments = [a for a in experiment.arguments(op) if a is not None and a.dtype.kind == "f"]
     if not arguments or not arguments[0].size:
@@ -127,7 +127,7 @@ def _find_overflows_in_op(
 def _report_overflow(
     op: Op, x: Values, over: Places, shape: tuple[int, ...], description: str, kind: str
 ) -> Iterator[InternalOverflow]:
-    """An overflow of single elements, or of whole rows of what an op reads."""
+    """Yield the overflow of elements or rows of an op's input, if there are any."""
     if over.any():
         yield InternalOverflow(
             description, kind, _project_to_output(np.broadcast_to(over, x.shape), shape), op
@@ -137,7 +137,7 @@ def _report_overflow(
 def _find_score_overflow(
     op: Op, queries: Values, keys: Values, max_value: float, shape: tuple[int, ...]
 ) -> Iterator[InternalOverflow]:
-    """Scores of an attention that are scaled only after the product."""
+    """Yield the overflow of attention scores that are scaled only after the product."""
     scores = queries @ np.swapaxes(keys, -1, -2)
     over = np.asarray((np.abs(scores) > max_value).any(-1, keepdims=True))
     if over.any():
@@ -150,7 +150,7 @@ def _find_score_overflow(
 def _find_partial_sum_overflow(
     experiment: RegionExperiment, op: Op, max_value: float, shape: tuple[int, ...]
 ) -> Iterator[InternalOverflow]:
-    """Terms of a sum that are beyond the type before they cancel."""
+    """Yield the overflow of partial sums whose terms cancel later."""
     total = experiment.run_with(
         {e: np.abs(v) for e, v in experiment.inputs.items() if v.dtype.kind == "f"}
     )
@@ -166,7 +166,8 @@ def _is_mask(values: NDArray[Any]) -> bool:
 
 
 def _project_to_output(over: Places, shape: tuple[int, ...]) -> Places:
-    """Where in the output what overflowed arrives: at its own place, else anywhere in it."""
+    """Return which elements of the output an overflow affects: the same elements if the shapes
+    agree, else all."""
     if over.shape == shape:
         return over
     try:
@@ -176,8 +177,8 @@ def _project_to_output(over: Places, shape: tuple[int, ...]) -> Places:
 
 
 def agreement(broken_places: Places, predicted_places: Places) -> tuple[float, float]:
-    """Which share of the bad rows was foretold, and which share of the foretold are bad. By
-    rows along the last axis: one NaN spoils all that is added up with it."""
+    """Return the share of broken rows that were predicted, and the share of predicted rows that
+    are broken. Rows are along the last axis: one NaN spreads to every sum over its row."""
     if broken_places.ndim:
         broken_places, predicted_places = (
             np.asarray(broken_places.any(-1)),
@@ -191,7 +192,8 @@ def agreement(broken_places: Places, predicted_places: Places) -> tuple[float, f
 
 
 def find_underflow_upstream(case: Case, experiment: RegionExperiment) -> Underflow | None:
-    """The op whose value underflowed to zero before this one took its logarithm or divided."""
+    """Find the tensor upstream that underflowed to zero before this op divided by it or took its
+    logarithm."""
     waiting = list(experiment.region.inputs)
     visited: set[TensorKey] = set()
     best: Underflow | None = None
@@ -211,7 +213,7 @@ def find_underflow_upstream(case: Case, experiment: RegionExperiment) -> Underfl
             truth = before.truth if before is not None else None
             if truth is None or _has_underflow(truth, row):
                 return underflow
-            # It was zero before this op already.
+            # It was already zero before this op.
             waiting = list(before.region.inputs) if before is not None else []
     return best
 
@@ -238,8 +240,10 @@ def _find_underflow(case: Case, row: Row) -> Underflow | None:
 
 
 def count_masked_rows(case: Case, row: Row, places: Places) -> int:
-    """Rows that are masked as a whole, if those are the rows that break: with -inf for a mask
-    softmax gives 0 / 0 there, with a large negative number all the same."""
+    """Count the fully masked rows if they are the rows that break; else return 0.
+
+    With -inf as the mask, softmax gives 0 / 0 in such rows; with a large negative number it
+    gives equal weights."""
     experiment = case.experiment(row)
     for op in experiment.ops if experiment is not None else ():
         if experiment is None or op_class(op.type) not in ("softmax", "log_softmax", "attention"):
@@ -257,7 +261,7 @@ def count_masked_rows(case: Case, row: Row, places: Places) -> int:
 
 
 def find_unrepresentable_literal(op: Op | None, dtype: str) -> float | None:
-    """A number that is written into an op and that a type cannot hold."""
+    """Find a constant among the attributes of an op that a type cannot hold."""
     numbers = [v for v in op.attributes.values() if isinstance(v, float)] if op else []
     return next((v for v in numbers if np.isfinite(v) and abs(v) > ceiling(dtype)), None)
 
@@ -268,19 +272,19 @@ def _has_underflow(truth: NDArray[Any], row: Row) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class BreakingOp:
-    """An op of the target without a partner that makes NaN or inf out of finite inputs."""
+    """An unmatched op of the target that gives NaN or inf for finite inputs."""
 
     op: Op
     dtype: str
     count: int
     greatest: float | None = None
-    """Size of its greatest result in float64 where all that broke is beyond the type."""
+    """Largest magnitude of its result in float64, if every broken element overflows the type."""
     constant: bool = False
-    """It depends on nothing that the model was given."""
+    """Whether it depends on parameters only, not on the model's inputs."""
 
 
 def find_breaking_op(case: Case, key: TensorKey) -> BreakingOp | None:
-    """The first op upstream of a target tensor, itself included, that breaks."""
+    """Find the op, at or upstream of a target tensor, where NaN or inf first appears."""
     run = case.target
     waiting, visited = [key.op], {key.op}
     while waiting and run is not None:
@@ -299,7 +303,7 @@ def find_breaking_op(case: Case, key: TensorKey) -> BreakingOp | None:
 
 
 def _explain_break(case: Case, op: Op, key: TensorKey, bad_inputs: list[Edge]) -> BreakingOp | None:
-    """How an op breaks; None where it is fine, or only passes on what is bad in its inputs."""
+    """Explain how an op breaks; None if it is fine or only passes on NaN or inf of its inputs."""
     tensor = TensorKey(op.key, Role.OUTPUT, 0, key.part)
     own = case.target.tensor(tensor) if case.target is not None else None
     value = _read_values(case, Edge(op.key), key)
@@ -322,8 +326,8 @@ def _holds_nonfinite(case: Case, edge: Edge, key: TensorKey) -> bool:
 
 
 def _is_bad(case: Case, edge: Edge, key: TensorKey, value: Values) -> bool:
-    """Whether a tensor of the target holds NaN or inf; not where the reference has them too, as
-    where a mask fills in -inf."""
+    """Whether a tensor of the target has NaN or inf where the reference is finite. A mask with
+    -inf on both sides does not count."""
     nonfinite = ~np.isfinite(value)
     place = case.place.get(TensorKey(edge.op, edge.role, edge.index, key.part))
     if place is None or not nonfinite.any():
@@ -377,14 +381,14 @@ def _read_values(case: Case, edge: Edge, key: TensorKey) -> Values | None:
 
 
 def is_non_finite(row: Row) -> bool:
-    """Whether the target has NaN or inf here that the reference has not."""
+    """Whether the target has NaN or inf that the reference does not have."""
     if row.first_non_finite:
         return True
     return row.has_more_non_finite and row.verdict is Verdict.LARGE
 
 
 def is_caused_upstream(case: Case, row: Row, reference_values: Values) -> bool:
-    """Whether the reference's values would have fitted, so that an op before is to blame."""
+    """Whether an earlier op is to blame: one is guilty, and the reference's values fit the type."""
     has_earlier_guilty = any(
         other.target.order < row.target.order and not is_non_finite(other) for other in case.guilty
     )
@@ -396,8 +400,10 @@ def is_caused_upstream(case: Case, row: Row, reference_values: Values) -> bool:
 def find_best_overflow(
     experiment: RegionExperiment, dtype: str, places: Places
 ) -> tuple[InternalOverflow, float, float] | None:
-    """What overflowed inside the op, by which of it the places are predicted best: with the share
-    of them that it predicts, and of its predictions that are among them."""
+    """Find the internal overflow that predicts the broken elements best.
+
+    Returns it with the share of broken rows that it predicts and the share of its predicted rows
+    that are broken."""
     if not is_float(dtype):
         return None
     candidates: Iterator[tuple[InternalOverflow, float, float]] = (

@@ -1,5 +1,5 @@
-"""How well grids of integers are used: channels that need a scale of their own, and ranges that
-are far wider than what is in them."""
+"""Quantization ranges that waste bits: channels that need scales of their own, and ranges that
+are far wider than their values."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Kept, OpKey, Role, Tensor
 
 _MIN_CHANNEL_RATIO = 8.0
-"""Greatest channel over the median one, from which on one scale for all costs three bits."""
+"""Minimum ratio of the largest channel to the median one: a per-tensor scale costs three bits."""
 _MIN_RANGE_RATIO = 8.0
-"""Range over what is in it, by the same measure."""
+"""Minimum ratio of a range to its values: three unused bits."""
 _MIN_MASK_MAGNITUDE = 1e30
 
 
 @dataclass(frozen=True)
 class UnevenChannels:
-    """A weight with one scale for channels of very unlike size."""
+    """A weight with a per-tensor scale and channels of very different size."""
 
     tensor: Tensor
     channel: int
@@ -35,26 +35,26 @@ class UnevenChannels:
 
     @property
     def bits(self) -> float:
-        """Bits that the median channel does not use."""
+        """Number of bits that the median channel does not use."""
         return float(np.log2(self.ratio))
 
 
 @dataclass(frozen=True, kw_only=True)
 class WastedRange:
-    """Integers most of which stand for nothing."""
+    """A quantized tensor whose range is far wider than its values."""
 
     row: Row
     tensor: Tensor
     low: float
     high: float
-    """The range that there is,"""
+    """Ends of the range."""
     least: float
     greatest: float
-    """and what is in it in the reference."""
+    """Ends of the reference's values."""
 
     @property
     def bits(self) -> float:
-        """Bits that are not used."""
+        """Number of bits that are not used."""
         used_width = max(self.greatest, 0.0) - min(self.least, 0.0)
         range_width = self.high - self.low
         return (
@@ -65,7 +65,7 @@ class WastedRange:
 
 
 def find_uneven_channels(case: Case) -> Iterator[UnevenChannels]:
-    """Weights for whose channels one scale is not enough, the worst first."""
+    """Find weights whose channels need scales of their own, worst first."""
     run = case.target
     uneven_weights = []
     for tensor, scale in tensors_with_one_scale(run, Role.PARAMETER):
@@ -90,7 +90,7 @@ def find_uneven_channels(case: Case) -> Iterator[UnevenChannels]:
 
 
 def find_wasted_ranges(case: Case) -> Iterator[WastedRange]:
-    """Grids of results that are far wider than what the reference has there, the worst first."""
+    """Find quantized outputs with a range far wider than the reference's values, worst first."""
     wasted_ranges = []
     for tensor, scale in tensors_with_one_scale(case.target, Role.OUTPUT):
         if DTYPES[tensor.dtype].bits > 8:
@@ -111,7 +111,7 @@ def find_wasted_ranges(case: Case) -> Iterator[WastedRange]:
             continue
         low, high = (float(end[0]) for end in ends)
         if not np.isfinite(scale):
-            # A mask of the lowest float among the values: the range itself overflowed.
+            # A mask with the lowest float is among the values: the range itself overflowed.
             low, high = -np.inf, np.inf
         wasted_range = WastedRange(
             row=row,
@@ -127,7 +127,7 @@ def find_wasted_ranges(case: Case) -> Iterator[WastedRange]:
 
 
 def find_row_behind(case: Case, ops: set[OpKey]) -> Row | None:
-    """The first row that one of the ops makes, or that is made of what they give."""
+    """Find the first row of one of the ops or of an op that depends on them."""
     rows = {row.target.key.op: row for row in reversed(case.computed)}
     reached = set(ops)
     for op in case.target.ops if case.target is not None else ():

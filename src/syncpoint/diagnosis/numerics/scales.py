@@ -1,5 +1,5 @@
-"""Wrong scales and zero points: by which factor or shift of a grid of integers the reference's ops
-give the target's numbers."""
+"""Wrong scales and zero points: the factor or shift of a quantized tensor with which the
+reference's ops give the target's numbers."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from syncpoint.run.statistics import finite_rms
 
 Array = NDArray[Any]
 _MAX_RESIDUAL_SHARE = 0.25
-"""Of the error at most this may be left."""
+"""Maximum share of the error that may remain."""
 _FACTOR_TOLERANCE = 0.02
-"""Factors this close to one are none."""
+"""Factors this close to 1 count as 1."""
 _WEIGHT_SIZE_TOLERANCE = 0.1
-"""A weight of the right size is this close to it, rounding and all."""
+"""Maximum relative difference of a correct weight's RMS, rounding included."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MisreadGrid:
-    """Integers that stand for other numbers than they should."""
+    """A quantized tensor that is read with a wrong scale or zero point."""
 
     what: str
-    """`output`, `input`, `weight`"""
+    """`output`, `input`, `weight` or `weight or input`."""
     factor: float
-    """What the target has over what it should have."""
+    """The target's value over the correct value."""
     shift: float
-    """In real numbers."""
+    """In real numbers, not quantization steps."""
     tensor: Tensor | None
-    """The integers, where one grid is known to be meant."""
+    """The quantized tensor, if it is known which one is misread."""
     residual: float
     error: float
 
     @property
     def step(self) -> float:
-        """The declared scale; 0 where it is not known or there are several."""
+        """The declared scale; 0 if it is not known or per-channel."""
         quantization = self.tensor.quantization if self.tensor is not None else None
         return (
             quantization.scale[0]
@@ -55,7 +55,7 @@ class MisreadGrid:
 
 
 def find_misread_grid(case: Case, experiment: RegionExperiment) -> MisreadGrid | None:
-    """The factor or shift that explains an op's error best; None where none does."""
+    """Find the factor or shift that explains an op's error best; None if none does."""
     grids = find_integer_grids(case, experiment.row)
     if not grids and not any(
         _find_input_grid(case, experiment, grids, e) for e in experiment.inputs
@@ -71,7 +71,7 @@ def find_misread_grid(case: Case, experiment: RegionExperiment) -> MisreadGrid |
     best = min(fitting, key=lambda candidate: candidate.residual, default=None)
     if best is None or best.shift:
         return best
-    # In a product the two factors cannot be told apart by its result: the weight itself can.
+    # The result of a product does not show which of its factors is scaled; the weight itself does.
     if best.what == "weight":
         return best if _is_weight_misread(case, best, experiment) else _blame_either(best)
     return (
@@ -80,7 +80,7 @@ def find_misread_grid(case: Case, experiment: RegionExperiment) -> MisreadGrid |
 
 
 def _is_weight_misread(case: Case, best: MisreadGrid, experiment: RegionExperiment) -> bool:
-    """Whether the weight itself is as large as the factor says, or about as the reference's."""
+    """Whether the weight's RMS confirms the factor, or is about the reference's."""
     ratio = measure_weight_ratio(case, best, experiment)
     if ratio is None:
         return False
@@ -92,7 +92,7 @@ def _is_weight_misread(case: Case, best: MisreadGrid, experiment: RegionExperime
 def _choose_weight_or_input(
     case: Case, experiment: RegionExperiment, best: MisreadGrid, fitting: list[MisreadGrid]
 ) -> MisreadGrid:
-    """What a factor of the input stands for, where one of the weight explains as much."""
+    """Decide between a factor of the input and one of the weight that explains as much."""
     for candidate in fitting:
         if candidate.what != "weight" or candidate.shift or candidate.residual > 2 * best.residual:
             continue
@@ -105,7 +105,7 @@ def _choose_weight_or_input(
 
 
 def _blame_either(best: MisreadGrid) -> MisreadGrid:
-    """A factor that may be of the weight or of the input."""
+    """Return the candidate as a factor of the weight or the input, undecided."""
     return replace(best, what="weight or input", tensor=None)
 
 
@@ -168,8 +168,8 @@ def _try_dequantized_values(
     error: float,
     inner: Any,
 ) -> Iterator[MisreadGrid]:
-    """What the target itself made of the integers, where it recorded that: another number than the
-    one that they were made of."""
+    """Try the dequantized values that the target recorded, if they differ from the values before
+    quantization."""
     run = case.target
     for op in run.ops if run is not None else ():
         if op_class(op.type) != "dequantize" or not any(e.op == grid.key.op for e in op.inputs):
@@ -214,8 +214,7 @@ def _fit_factor_and_shift(
     error: float,
     inner: Any,
 ) -> Iterator[MisreadGrid]:
-    """The factor and the shift of what an op reads, solved for where it is linear in it and
-    then tried."""
+    """Fit a factor and a shift of an input, assuming that the op is linear in it, and try them."""
     output_of_zeros = experiment.run_with({edge: np.zeros_like(value)})
     output_of_shifted = experiment.run_with({edge: value + 1})
     for base, slope, shifts in (
@@ -230,7 +229,7 @@ def _fit_factor_and_shift(
             continue
         estimate = float(np.sum((experiment.target - base)[inner] * direction)) / square
         for _ in range(3):
-            # A ReLU bends the line: the place is corrected by what trying it shows.
+            # A ReLU makes the op nonlinear: each trial corrects the estimate.
             changed = value + estimate if shifts else value * estimate
             output = experiment.run_with({edge: changed.astype(value.dtype)})
             if output is None or output.shape != experiment.target.shape:
@@ -252,13 +251,13 @@ def _fit_factor_and_shift(
 
 
 def _select_inner_elements(experiment: RegionExperiment, own: Tensor | None) -> NDArray[np.bool_]:
-    """The elements that are not at the ends of the grid, where there is one."""
+    """Select the finite elements that are not at the ends of the grid, if there is a grid."""
     inner = experiment.without_masked(
         np.isfinite(experiment.target) & np.isfinite(experiment.truth)
     )
     ends = grid_range(own, experiment.truth.shape) if own is not None else None
     if ends is not None:
-        # What stands for the last integer was rounded to the target's own type since.
+        # The value of the last integer was rounded to the target's own type.
         margin = 1e-6 * (ends[1] - ends[0])
         inside: NDArray[np.bool_] = (
             inner & (experiment.target > ends[0] + margin) & (experiment.target < ends[1] - margin)
@@ -287,8 +286,8 @@ def _find_weight_grid(case: Case, grids: IntegerGrids, value: Array) -> Tensor |
 def measure_weight_ratio(
     case: Case, misread_grid: MisreadGrid, experiment: RegionExperiment
 ) -> float | None:
-    """How large the target's weight is beside the reference's; tells a weight's scale from that
-    of what it is multiplied with."""
+    """Return the RMS of the target's weight over the reference's; None if it is not known. It
+    distinguishes a wrong scale of the weight from one of the input."""
     run = case.target
     if run is None or misread_grid.tensor is None or misread_grid.tensor.kept is not Kept.VALUES:
         return None

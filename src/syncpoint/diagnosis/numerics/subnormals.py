@@ -1,4 +1,4 @@
-"""Numbers below the least normal one of their type that the target takes for zero."""
+"""Subnormal numbers that the target flushes to zero."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from syncpoint.run.dtypes import DTYPES, Kind
 
 @dataclass(frozen=True, kw_only=True)
 class FlushedSubnormals:
-    """Numbers that are zero in the target, and the proof that this is its error."""
+    """Subnormals that are zero in the target, and the proof that this explains its error."""
 
     count: int
     where: str
     """`results` or `inputs` of the op."""
     min_normal: float
-    """The least normal number of the type."""
+    """The smallest normal number of the type."""
     proof: Proof
 
 
 def find_flushed_subnormals(experiment: RegionExperiment) -> FlushedSubnormals | None:
-    """The subnormal numbers whose loss explains the target; None where none do."""
+    """Find the flushed subnormals that explain the target's error; None if there are none."""
     kind = DTYPES[experiment.row.target.dtype]
     if kind.kind is not Kind.FLOAT or kind.bits not in (16, 32):
         return None

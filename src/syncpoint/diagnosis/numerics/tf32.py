@@ -1,4 +1,4 @@
-"""Matrix products whose inputs were rounded to ten bits, as TF32 does."""
+"""Matrix products whose inputs are rounded to 10 bits of fraction, as TF32 does."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PRODUCT_KINDS = frozenset(
     | {"conv1d", "conv2d", "conv3d", "convolution"}
 )
 _MAX_ERROR_RATIO = 3.0
-"""By this factor two errors may differ that are of one size."""
+"""Maximum ratio of two errors of the same size."""
 
 
 def is_product(row: Row) -> bool:
@@ -31,7 +31,7 @@ def is_product(row: Row) -> bool:
 
 
 def prove_tf32_rounding(experiment: RegionExperiment) -> Proof | None:
-    """The proof that rounding what the op reads to ten bits gives the target's numbers."""
+    """Prove that rounding the op's inputs to 10 bits gives the target's numbers; None if not."""
     for truncate in (False, True):
         rounded_inputs = {
             e: round_to_tf32(v, truncate)
@@ -45,8 +45,8 @@ def prove_tf32_rounding(experiment: RegionExperiment) -> Proof | None:
 
 
 def has_rounded_products(case: Case, row: Row) -> bool:
-    """Whether an attention, whose products nobody sees, errs as much as one whose inputs have ten
-    bits."""
+    """Whether the error of an attention op is that of inputs with 10 bits. Its products are not
+    recorded."""
     experiment = case.experiment(row) if op_class(row.reference.type) == "attention" else None
     if experiment is None or row.target.dtype != "f32":
         return False
@@ -62,12 +62,12 @@ def has_rounded_products(case: Case, row: Row) -> bool:
 
 
 def _is_factor(experiment: RegionExperiment, edge: Any, values: Array) -> bool:
-    """Whether a value is multiplied: biases are added in full."""
+    """Whether a value is a factor of the product. Biases are added in full precision."""
     return values.dtype.kind == "f" and (edge.role is not Role.PARAMETER or values.ndim > 1)
 
 
 def round_to_tf32(values: Array, truncate: bool) -> Array:
-    """float32 with ten bits of fraction, to the nearest or cut off, as TF32 has it."""
+    """Round float32 to 10 bits of fraction, to nearest or by truncation, as TF32 does."""
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
     if not truncate:
         bits = bits + np.uint32(0xFFF) + ((bits >> np.uint32(13)) & np.uint32(1))

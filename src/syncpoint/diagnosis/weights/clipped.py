@@ -1,5 +1,5 @@
-"""Weights that were cut off when they were made integers: many of them are the last integer that is
-used, whatever the type could hold, and all others are what they should be."""
+"""Weights that were clipped by quantization: many elements are the first or last integer in use,
+and all others are correct."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from syncpoint.run.reader import Run
 
 Array = NDArray[Any]
 _MIN_CHANNEL_ELEMENTS = 4
-"""Elements of a channel that tell its factor."""
+"""Minimum number of unclipped elements to compute the factor of a channel."""
 
 
 @dataclass(frozen=True)
 class ClippedWeight:
-    """A weight of the reference as it is with the target's ends."""
+    """A weight of the reference, clipped to the range of the target's integers."""
 
     value: Array
     low: float
     high: float
     share: float
     greatest: float
-    """As the target has it: a norm that was folded in is part of it."""
+    """Largest magnitude outside the range, in the target's scale: it includes a folded norm."""
 
 
 def clip_weight(run: Run, tensor: Tensor, value: Array) -> ClippedWeight | None:
-    """What the target's integers leave of a weight; None where they cut nothing off, or are not
-    of this weight."""
+    """Clip a weight to the range of the target's integers; None if nothing is outside the range, or
+    the integers are of another weight."""
     if tensor.kept is not Kept.VALUES or tensor.quantization is None or value.ndim < 2:
         return None
     stored, real = read_stored_values(run, tensor), read_real_values(run, tensor)
@@ -75,7 +75,7 @@ def clip_weight(run: Run, tensor: Tensor, value: Array) -> ClippedWeight | None:
 
 
 def _is_transposed(real: Array, value: Array) -> bool:
-    """Whether a weight lies the other way round; of a square one its values tell."""
+    """Whether the target's weight is transposed; for a square weight its values decide."""
     if real.T.shape != value.shape or real.shape != value.shape:
         return real.T.shape == value.shape
     straight, transposed = (float(np.sum(value * v)) for v in (real, real.T))

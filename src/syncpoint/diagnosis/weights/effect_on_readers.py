@@ -1,4 +1,4 @@
-"""What a parameter that differs does to the ops that read it: whether it explains their error."""
+"""Whether a parameter that differs explains the error of the ops that read it."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from syncpoint.run.model import Edge, Role
 
 @dataclass(frozen=True)
 class Effect:
-    """What a parameter that differs does to the guilty ops that read it."""
+    """The effect of a parameter that differs on the guilty ops that read it."""
 
     readers: list[Row]
     proofs: list[tuple[Row, Proof, str]]
-    """Readers that could be computed with the target's parameters, and the names of those."""
+    """Readers that could be run with the target's parameters: row, proof and parameter names."""
 
     @property
     def explained(self) -> list[Row]:
-        """The readers whose error it explains."""
+        """The readers whose error the parameter explains."""
         return [reader for reader, proof, _ in self.proofs if proof.explains]
 
     @property
     def rows(self) -> list[Row]:
-        """The readers that a finding about it speaks of."""
+        """The readers that a finding about the parameter names."""
         return self.explained or ([] if self.proofs else self.readers)
 
     @property
     def evidence(self) -> list[str]:
-        """What computing its readers shows."""
+        """Evidence from running the readers with the target's parameters."""
         return [
             proof.words(f"with the target's {names}", reader.target.label)
             for reader, proof, names in self.proofs[:2]
@@ -39,15 +39,15 @@ class Effect:
 
 
 def measure_effect(case: Case, row: Row, rows: list[Row]) -> Effect:
-    """What a parameter that differs, of all `rows` that do, does to the ops that read it."""
+    """Measure the effect of the parameter at `row`; `rows` are all parameters that differ."""
     readers = [g for g in case.guilty if _reads(case, g, row)]
     proofs = [(g, p) for g in readers if (p := _prove_effect(case, g, row, rows)) is not None]
     return Effect(readers, [(g, *p) for g, p in proofs])
 
 
 def _prove_effect(case: Case, guilty: Row, row: Row, rows: list[Row]) -> tuple[Proof, str] | None:
-    """What the reference gives with the target's parameter, and if that is not it, with all
-    that differ and the op reads: a weight and its bias go astray together."""
+    """Run the reference with the target's parameter; if that does not explain the error, with all
+    parameters of the op that differ. A weight and its bias are often wrong together."""
     experiment = case.experiment(guilty)
     if experiment is None:
         return None

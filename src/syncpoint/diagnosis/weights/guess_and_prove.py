@@ -1,5 +1,5 @@
-"""Which weight a target that does not show its own must have used: guesses, each of them proven by
-what the reference's op gives with it."""
+"""The weight that a target without recorded weights must have used: guesses, each proven by
+running the reference's op with it."""
 
 from __future__ import annotations
 
@@ -30,15 +30,16 @@ from syncpoint.run.model import Edge, Kept, Role
 Values = NDArray[np.float64]
 
 _MAX_OTHER_WEIGHTS = 16
+"""Maximum number of other weights of the same shape to try."""
 _MAX_PERMUTED_CHANNELS = 512
-"""Channels among which a permutation is looked for."""
+"""Maximum number of channels to search for a permutation."""
 _MAX_WEIGHT_ELEMENTS = 1 << 24
-"""Elements of a weight that guesses are made of."""
+"""Maximum number of elements of a weight to guess."""
 
 
 @dataclass(frozen=True)
 class HiddenWeight:
-    """A weight that explains the target."""
+    """A weight that is not recorded and that explains the target's numbers."""
 
     edge: Edge
     kind: str
@@ -50,8 +51,8 @@ class HiddenWeight:
 def infer_hidden_weight(
     case: Case, experiment: RegionExperiment, edges: list[Edge]
 ) -> HiddenWeight | None:
-    """The first guess that gives the target's numbers; None where none does."""
-    # A dropout that still scales what the op reads gives the same numbers as a scaled weight.
+    """Return the first guess that gives the target's numbers; None if none does."""
+    # A dropout that scales the op's input gives the same numbers as a scaled weight.
     has_dropout = any(op_kind(op.type).endswith("dropout") for op in experiment.ops)
     for edge in edges:
         weight = experiment.inputs[edge]
@@ -64,7 +65,7 @@ def infer_hidden_weight(
                 continue
             proof = prove_change(experiment, {edge: guess.predicted})
             if proof is not None and proof.exact:
-                # Scaling a weight and scaling the result are one and the same to the numbers.
+                # Scaling the weight and scaling the result give the same numbers.
                 doubtful = guess.kind == "scaled"
                 return HiddenWeight(edge, guess.kind, guess.words, proof, 0.8 if doubtful else 0.93)
     solved = _solve_weight(experiment, edges)
@@ -115,8 +116,8 @@ def _propose_weights(
 def _propose_reordered_rows(
     experiment: RegionExperiment, edge: Edge, weight: Values
 ) -> Iterator[Relation]:
-    """Rows in the order in which the target's channels stand, as far as whatever follows in the
-    region only scales, shifts and cuts off each channel."""
+    """Propose the rows of the weight in the order of the target's channels. The ops that follow in
+    the region may only scale and shift each channel and apply a ReLU."""
     op = next((op for op in experiment.ops if edge in op.inputs), None)
     before = experiment.output(op) if op is not None else None
     if before is None or before.shape != experiment.truth.shape or before.ndim < 2:
@@ -140,7 +141,7 @@ def _group_by_channel(values: NDArray[Any], axis: int) -> Values:
 
 
 def _match_channels(before: Values, truth: Values, target: Values) -> NDArray[np.int64] | None:
-    """Which channel of the op each channel of the target is made of."""
+    """Return the channel of the op that each channel of the target comes from; None if unclear."""
     if len(before) > _MAX_PERMUTED_CHANNELS:
         return None
     order = np.full(len(before), -1)
@@ -155,7 +156,7 @@ def _match_channels(before: Values, truth: Values, target: Values) -> NDArray[np
         if (~nonzero).any():
             predicted = np.maximum(predicted, 0)
         order[channel] = int(np.square(predicted - target_channel).sum(1).argmin())
-    # A channel that is cut off everywhere tells nothing: it gets what the others leave.
+    # A channel that is zero everywhere matches none: it gets an unused channel.
     unused = [index for index in range(len(before)) if index not in set(order.tolist())]
     silent_channels = np.flatnonzero(order < 0)
     if len(unused) != len(silent_channels):
@@ -165,8 +166,7 @@ def _match_channels(before: Values, truth: Values, target: Values) -> NDArray[np
 
 
 def _fit_factor(experiment: RegionExperiment, edge: Edge, weight: Values) -> float | None:
-    """By what the weight must be multiplied: the result is a line in it, where nothing is cut
-    off at zero on the way."""
+    """Fit the factor of the weight. The result is linear in it, except where a ReLU gives zero."""
     output_of_zeros = experiment.run_with({edge: np.zeros_like(weight)})
     if output_of_zeros is None or output_of_zeros.shape != experiment.target.shape:
         return None
@@ -183,7 +183,7 @@ def _fit_factor(experiment: RegionExperiment, edge: Edge, weight: Values) -> flo
 
 
 def _propose_other_weights(case: Case, edge: Edge, weight: Values) -> Iterator[Relation]:
-    """Weights of the same shape that belong elsewhere."""
+    """Propose other weights of the reference with the same shape."""
     reference = case.reference
     if reference is None:
         return
@@ -215,8 +215,8 @@ def _solve_weight(experiment: RegionExperiment, edges: list[Edge]) -> HiddenWeig
         proof = prove_change(experiment, {solved.edge: solved.weight})
         if proof is None or not proof.explains:
             continue
-        # Any linear op can be written as another weight: without a relation that a person can
-        # check, what it is stays open.
+        # Any linear change can be written as another weight: without a relation that a person
+        # can check, the cause stays open.
         has_relation = relation is not None
         kind = relation.kind if relation is not None else "changed"
         words = (
@@ -229,8 +229,8 @@ def _solve_weight(experiment: RegionExperiment, edges: list[Edge]) -> HiddenWeig
 def _solve_bias(
     experiment: RegionExperiment, solved: SolvedWeight, edges: list[Edge]
 ) -> HiddenWeight | None:
-    """The weight is right and something else is added. None where it is nothing at all: that op
-    leaves its bias out, which is no matter of weights."""
+    """Solve for the bias if the weight is correct. None if the solved bias is zero: the op then
+    ignores its bias, which is not a wrong weight."""
     for edge in edges:
         if edge not in solved.op.inputs or experiment.inputs[edge].shape != solved.added.shape:
             continue
@@ -252,14 +252,14 @@ def _solve_bias(
 def find_unpaired_weight(
     case: Case, experiment: RegionExperiment, edges: Sequence[Edge]
 ) -> tuple[Edge, str, Values, Proof] | None:
-    """A parameter that the target reads here and that is like none of the reference's: with it, as
-    it lies or with its axes exchanged, the reference's op gives the target's numbers."""
+    """Find an unmatched parameter of the target with which the reference's op gives the target's
+    numbers, as stored or transposed."""
     for key in find_target_parameters_behind(case, experiment.row.target.key):
         tensor = case.target.tensor(key) if case.target is not None else None
         if case.target is None or tensor is None or tensor.kept is not Kept.VALUES:
             continue
         if tensor.quantization is not None:
-            continue  # a matter of scales first
+            continue  # quantized weights are checked for wrong scales first
         target_weight = read_real_values(case.target, tensor)
         if target_weight is None:
             continue
@@ -274,8 +274,8 @@ def find_unpaired_weight(
 def _list_forms(
     experiment: RegionExperiment, edge: Edge, target_weight: Values
 ) -> Iterator[Values]:
-    """A parameter of the target as it may stand for the reference's: as it lies, with its axes
-    exchanged, and without the scale of a norm that was folded into it."""
+    """Yield the forms in which a parameter of the target can replace the reference's: as stored,
+    transposed, and without the scale of a folded norm."""
     shape = experiment.inputs[edge].shape
     plain = [form for form in (target_weight, target_weight.T) if form.ndim and form.shape == shape]
     yield from plain
@@ -285,8 +285,8 @@ def _list_forms(
 
 
 def _find_gain_behind(experiment: RegionExperiment, edge: Edge) -> Values | None:
-    """By what the norm right behind the op that reads a parameter multiplies each channel; None
-    where there is none."""
+    """Return the factor per channel of the batch norm right behind the op that reads a parameter;
+    None if there is no such norm."""
     op = next((op for op in experiment.ops if edge in op.inputs), None)
     norms = [n for n in experiment.ops if op is not None and Edge(op.key) in n.inputs[:1]]
     if op is None or len(norms) != 1 or op_class(norms[0].type) != "batch_norm":

@@ -1,4 +1,4 @@
-"""How the parameters that both sides recorded relate, and which of them are the reference's."""
+"""Parameters that both sides recorded: how they are related, and which are equal."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.model import Edge, Kept, OpKey, Role, TensorKey
 
 _MAX_OPS_BEHIND = 3
-"""Ops that one compared tensor may stand for, one behind the other."""
+"""Maximum number of consecutive ops behind one compared tensor."""
 
 
 Values = NDArray[np.float64]
 
 _MAX_OTHER_PARAMETERS = 64
-"""Other parameters of the reference that one of the target is compared with."""
+"""Maximum number of other parameters of the reference to compare with one of the target."""
 
 
 def compare_parameters(
     case: Case, row: Row, target_values: Values | None, reference_values: Values | None
 ) -> tuple[Relation | None, str]:
-    """How the target's parameter is made of the reference's, where that is known, and in words."""
+    """Return the relation of the target's parameter to the reference's, if known, and its text."""
     if (
         target_values is None
         or reference_values is None
@@ -54,7 +54,7 @@ def compare_parameters(
 def is_overflowed(
     row: Row, target_values: NDArray[np.float64], reference_values: NDArray[np.float64]
 ) -> bool:
-    """Whether a weight is the reference's but for what its type cannot hold."""
+    """Whether a weight is not finite exactly where the reference's value overflows its type."""
     kind = DTYPES[row.target.dtype]
     if target_values.shape != reference_values.shape or kind.kind is not Kind.FLOAT:
         return False
@@ -63,13 +63,13 @@ def is_overflowed(
 
 
 def equality_floor(row: Row) -> float:
-    """How far apart equal parameters may be: both rounded to the target's type."""
+    """Return the maximum relative distance of equal parameters rounded to the target's type."""
     kind = DTYPES[row.target.dtype]
     return max(4 * kind.unit if kind.kind is Kind.FLOAT else 2.0**-7, 1e-6)
 
 
 def is_beyond_rounding(case: Case, row: Row) -> bool:
-    """Whether a parameter that is close is still further off than its type's rounding."""
+    """Whether a parameter differs by more than the rounding of its type."""
     kind = DTYPES[row.target.dtype]
     if kind.kind is not Kind.FLOAT or kind.bits < 16:
         return False
@@ -89,12 +89,12 @@ def is_beyond_rounding(case: Case, row: Row) -> bool:
 
 
 def holds_integers(row: Row) -> bool:
-    """Whether the target's is a tensor of integers."""
+    """Whether the target's tensor holds integers."""
     return DTYPES[row.target.dtype].kind is not Kind.FLOAT
 
 
 def declares_rounding(row: Row) -> bool:
-    """Whether the target's own type is as coarse as what its values were rounded to."""
+    """Whether the target's declared type or precision is a coarse one (16 bits or less)."""
     kind = DTYPES[row.target.dtype]
     return kind.kind is not Kind.FLOAT or kind.bits <= 16 or is_coarser(row.preset, "f32")
 
@@ -102,7 +102,7 @@ def declares_rounding(row: Row) -> bool:
 def _find_equal_parameter(
     case: Case, row: Row, target_values: Values, floor: float
 ) -> Relation | None:
-    """Another parameter of the reference that the target's is equal to."""
+    """Find another parameter of the reference that the target's is equal to."""
     reference = case.reference
     if reference is None or not target_values.any() or target_values.size < 2:
         return None
@@ -126,8 +126,8 @@ def _find_equal_parameter(
 
 
 def find_equal_parameters(case: Case, experiment: RegionExperiment) -> set[Edge]:
-    """Parameters of the region that the target shows and that are the reference's: under the
-    same name, or by value, as they stand or transposed."""
+    """Find the parameters of the region that the target recorded and that are equal: matched by
+    name, or by value, as stored or transposed."""
     rows = {r.reference.key.op for r in case.rows if r.target.key.role is Role.PARAMETER}
     target_parameters = _read_target_parameters(case, experiment.row.target.key.op)
     edges = {edge for op in experiment.ops for edge in experiment.parameters(op)}
@@ -135,7 +135,7 @@ def find_equal_parameters(case: Case, experiment: RegionExperiment) -> set[Edge]
 
 
 def _read_target_parameters(case: Case, key: OpKey) -> list[Values]:
-    """The parameters that an op of the target reads, where they are no integers."""
+    """Read the parameters of an op of the target that are not quantized."""
     run, op = case.target, case.op("target", key)
     if run is None or op is None:
         return []
@@ -151,18 +151,18 @@ def _read_target_parameters(case: Case, key: OpKey) -> list[Values]:
 
 
 def _is_among(parameter: NDArray[Any], candidates: list[Values]) -> bool:
-    """Whether a parameter of the reference is one of those shown, as it stands or transposed."""
+    """Whether a parameter of the reference equals a candidate, as stored or transposed."""
     values = np.asarray(parameter, np.float64)
     if values.ndim < 2:
         return any(distance(values, other) < 1e-6 for other in candidates)
     if values.shape[-1] == values.shape[-2]:
-        return False  # a square weight that looks right may still be read the wrong way round
+        return False  # an equal square weight may still be read transposed
     forms = (values, np.swapaxes(values, -1, -2))
     return any(distance(form, other) < 1e-6 for form in forms for other in candidates)
 
 
 def find_target_parameters_behind(case: Case, key: TensorKey) -> list[TensorKey]:
-    """Parameters that a target op reads, and those of the ops before it that nobody compares."""
+    """Find the parameters of a target op and of the ops before it that are not compared."""
     parameters: dict[TensorKey, None] = {}
     waiting = [key.op]
     for _ in range(_MAX_OPS_BEHIND):
@@ -179,7 +179,7 @@ def find_target_parameters_behind(case: Case, key: TensorKey) -> list[TensorKey]
 
 
 def find_reference_parameters_behind(case: Case, row: Row) -> list[Edge]:
-    """The reference's parameters that the ops behind a row read."""
+    """Find the reference's parameters that the ops behind a row read."""
     tensor_key = row.reference.key
     introducer = case.introducer
     ops = [tensor_key.op]

@@ -1,7 +1,7 @@
-"""What turns one array into another: scaled, permuted, transposed, rounded, changed in places.
+"""Relations between two arrays: scaled, permuted, transposed, rounded, partly changed.
 
-Each relation predicts the second array from the first, and holds only where the prediction meets
-it to within a floor; so a relation that is named was seen in every element.
+Each relation predicts the second array from the first. It holds only if the prediction is within a
+tolerance of the second array, so a reported relation was checked in every element.
 """
 
 from __future__ import annotations
@@ -25,26 +25,28 @@ _ROUNDING_TYPES: tuple[tuple[str, Any], ...] = (
     ("float8 e4m3", ml_dtypes.float8_e4m3fn),
 )
 _MAX_PERMUTED_SLICES = 2048
-"""Axes longer than this are not searched for permutations: the search is quadratic."""
+"""Maximum length of an axis to search for permutations: the search is quadratic."""
 _MAX_CHANGED_SHARE = 0.25
-"""A share of elements or slices up to this is a change in places, not everywhere."""
+"""Maximum share of elements or slices of a partial change."""
 
 
 @dataclass(frozen=True)
 class Relation:
-    """How the second array is made of the first."""
+    """How the second array is computed from the first."""
 
     kind: str
     words: str
     """Follows the name of the second: `is transposed`, `is 1.5 times the reference's`."""
     predicted: Values
-    """What it predicts."""
+    """The second array as predicted from the first."""
     exact: bool = True
-    """Whether it gives every number of the second; a mere description does not."""
+    """Whether it predicts every number of the second array; False for a mere description."""
 
 
 def distance(first: Values, second: Values) -> float:
-    """Norm of the difference over that of the second; inf where shapes or finiteness differ."""
+    """Return the norm of the difference over the second's norm.
+
+    It is inf if the shapes or finiteness differ."""
     check_time()
     if first.shape != second.shape:
         return float("inf")
@@ -59,15 +61,15 @@ def distance(first: Values, second: Values) -> float:
 
 
 def find_relation(reference: Values, target: Values, floor: float) -> Relation | None:
-    """The simplest relation that predicts the target to within `floor` of its norm; None where
-    they are equal to it already or nothing that is known fits."""
+    """Find the simplest relation that predicts the target to within `floor` of its norm; None if
+    both are equal or no known relation fits."""
     apart = distance(reference, target)
     if apart <= floor:
         return None
     for relation in _propose_relations(reference, target, floor):
         residual = distance(relation.predicted, target)
-        # What is left must be small against the change itself too: where the change is as
-        # small as the floor, any relation would fit.
+        # The residual must also be small relative to the change: if the change is as small as
+        # the floor, any relation would fit.
         if residual <= floor and residual <= 0.05 * apart:
             return relation
     return None
@@ -96,7 +98,7 @@ def _propose_relations(reference: Values, target: Values, floor: float) -> Itera
 
 
 def _fit_factor(reference: Values, target: Values) -> float:
-    """The factor of least squares; 0 where the reference is."""
+    """Fit the factor by least squares; 0 if the reference is zero."""
     square = float(np.vdot(reference, reference))
     return float(np.vdot(reference, target)) / square if square else 0.0
 
@@ -110,7 +112,7 @@ def _propose_rounded(reference: Values) -> Iterator[Relation]:
 
 
 def propose_integer_rounding(reference: Values) -> Iterator[Relation]:
-    """Rounded to a grid of few levels, over all of it or one for each slice of the first axis."""
+    """Propose rounding to 8- or 4-bit integers, with scales per tensor or per index of axis 0."""
     for levels in (127, 128, 7, 8):
         for axis in (None, 0):
             if axis == 0 and reference.ndim < 2:
@@ -128,7 +130,8 @@ def propose_integer_rounding(reference: Values) -> Iterator[Relation]:
 
 
 def _propose_reordered(reference: Values, target: Values) -> Iterator[Relation]:
-    """Axes exchanged, really or in how the same elements are read; axes reversed."""
+    """Propose swapped axes, by transposing or by reading the same elements in another shape, and
+    reversed axes."""
     if reference.ndim >= 2:
         pairs = [(a, b) for a in range(reference.ndim) for b in range(a + 1, reference.ndim)]
         for a, b in pairs[::-1]:
@@ -151,8 +154,8 @@ def _propose_reordered(reference: Values, target: Values) -> Iterator[Relation]:
 
 
 def find_permutation(reference: Values, target: Values, axis: int) -> NDArray[np.int64] | None:
-    """Which slice of the reference each slice of the target is most like; None where two would
-    be the same."""
+    """Return the slice of the reference that is nearest to each slice of the target; None if this
+    is no permutation."""
     count = reference.shape[axis]
     if not 1 < count <= _MAX_PERMUTED_SLICES or reference.shape != target.shape:
         return None
@@ -222,7 +225,7 @@ def _propose_shifted(reference: Values, target: Values) -> Iterator[Relation]:
 
 
 def _propose_partial_changes(reference: Values, target: Values, floor: float) -> Iterator[Relation]:
-    """A few slices or elements differ and all others are equal."""
+    """Propose a change of a few slices or elements; all others are equal."""
     size = float(np.sqrt(np.mean(np.square(reference)))) or 1.0
     with np.errstate(invalid="ignore"):
         off = ~(np.abs(target - reference) <= floor * size)
@@ -251,7 +254,7 @@ def _propose_partial_changes(reference: Values, target: Values, floor: float) ->
 
 
 def describe_difference(reference: Values, target: Values) -> str:
-    """How alike two arrays are that no relation connects, in words."""
+    """Describe how much two arrays without a known relation differ."""
     gap = distance(target, reference)
     norms = float(np.linalg.norm(reference.ravel())) * float(np.linalg.norm(target.ravel()))
     if not norms or not np.isfinite(norms):

@@ -1,8 +1,8 @@
-"""The weight that an op must have used: solved from what it read and what it gave.
+"""The weight that an op must have used, solved from its inputs and outputs.
 
-For ops that are linear in their weight, and where enough rows of input are at hand. Whatever
-follows inside the same region may scale and shift each channel and cut off at zero, as a bias, a
-batch norm and a ReLU do: that is read off the reference's own numbers.
+This works for ops that are linear in their weight, with enough rows of input. The ops that follow
+in the same region may scale and shift each channel and set negative values to zero, as a bias, a
+batch norm and a ReLU do. Their scale and shift are fitted to the reference's own numbers.
 """
 
 from __future__ import annotations
@@ -25,33 +25,34 @@ _TRANSPOSED_KINDS = frozenset({"matmul", "mm"})
 """Ops whose weight has a column for each channel."""
 _CONVOLUTION_KINDS = frozenset({"conv", "conv1d", "conv2d", "convolution"})
 _MAX_UNKNOWNS = 4096
-"""Unknowns of one channel: the solution takes their cube."""
+"""Maximum number of unknowns per channel: the solution takes cubic time."""
 _MAX_ROWS = 20_000
+"""Maximum number of rows of input that are used."""
 _MIN_ROWS_PER_UNKNOWN = 1.25
-"""Rows for each unknown: as many rows as unknowns would fit anything."""
+"""Minimum number of rows per unknown: as many rows as unknowns would fit anything."""
 _MAX_CONDITION_NUMBER = 1e6
 _MAX_PATCH_ELEMENTS = 40_000_000
-"""Elements of all windows of a convolution, at most."""
+"""Maximum number of elements in all windows of a convolution."""
 _MAX_UNEXPLAINED_SHARE = 1e-4
-"""Share of the outputs that the solved weight may leave unexplained."""
+"""Maximum share of the outputs that the solved weight may leave unexplained."""
 
 
 @dataclass(frozen=True)
 class SolvedWeight:
-    """A weight as the target must have had it."""
+    """The weight that the target must have used."""
 
     op: Op
     edge: Edge
     weight: Values
-    """In the shape of the reference's."""
+    """In the shape of the reference's weight."""
     added: Values
-    """What each channel got besides, before anything that follows in the region."""
+    """Offset per channel that the target adds, before the ops that follow in the region."""
     floor: float
-    """How much of its norm may be error of the solution."""
+    """Relative error of the solution."""
 
 
 def solve_weights(experiment: RegionExperiment) -> list[SolvedWeight]:
-    """The weights of the region that could be solved for; none where any doubt is left."""
+    """Solve for the weight of the region; an empty list unless exactly one op has a solution."""
     solved_weights = []
     for op in experiment.ops:
         weights = [e for e in experiment.parameters(op) if experiment.inputs[e].ndim >= 2]
@@ -65,25 +66,24 @@ def solve_weights(experiment: RegionExperiment) -> list[SolvedWeight]:
 
 @dataclass(frozen=True)
 class _LinearSystem:
-    """A linear op as equations: rows of input times the weight give rows of results."""
+    """A linear op as equations: rows of input times the weight give rows of the result."""
 
     rows: Values
     weight: Values
-    """One row a channel."""
+    """One row per channel."""
     target: Values
     truth: Values
 
     @property
     def is_overdetermined(self) -> bool:
-        """Whether there are enough rows for a solution to prove something, and not too many
-        unknowns."""
+        """Whether there are enough rows for a meaningful solution, and not too many unknowns."""
         unknowns = int(self.weight.shape[1])
         return unknowns <= _MAX_UNKNOWNS and len(self.rows) >= _MIN_ROWS_PER_UNKNOWN * (
             unknowns + 1
         )
 
     def select_rows(self, places: Any) -> _LinearSystem:
-        """The same with some of the rows."""
+        """Return the system with some of the rows."""
         rows, target, truth = (v[places] for v in (self.rows, self.target, self.truth))
         return _LinearSystem(rows, self.weight, target, truth)
 
@@ -106,7 +106,7 @@ def _solve_op(experiment: RegionExperiment, op: Op, edge: Edge) -> SolvedWeight 
 def _build_system(
     experiment: RegionExperiment, op: Op, edge: Edge, weight: Values
 ) -> _LinearSystem | None:
-    """The equations of an op, without those of masked results; None where it has no such form."""
+    """Build the equations of an op without masked results; None if the op has no such form."""
     reads = [e for e in op.inputs if e.role is not Role.PARAMETER]
     input_values = experiment.values.get(reads[0]) if len(reads) == 1 else None
     if input_values is None or input_values.dtype.kind != "f":
@@ -134,7 +134,7 @@ def _build_system(
 
 
 def _move_channels_last(op: Op, values: NDArray[Any] | None) -> NDArray[Any] | None:
-    """A result of an op with its channels last; None where it has none."""
+    """Return a result of an op with its channels last; None if it has no channels."""
     if values is None or op_kind(op.type) not in _CONVOLUTION_KINDS:
         return values
     return np.moveaxis(values, 1, -1) if values.ndim >= 3 else None
@@ -185,8 +185,8 @@ def _solve_channels(
 def _extract_patches(
     inputs: Values, weight: Values, attributes: Mapping[str, Any]
 ) -> Values | None:
-    """The rows that a convolution multiplies with its weight; None where its attributes are
-    not those of a plain one."""
+    """Extract the rows that a convolution multiplies by its weight; None unless it is a plain
+    convolution."""
     space = weight.ndim - 2
     if inputs.ndim != weight.ndim or attributes.get("groups", attributes.get("group", 1)) != 1:
         return None
@@ -200,7 +200,7 @@ def _extract_patches(
     windows = np.lib.stride_tricks.sliding_window_view(padded, reach, axes)
     places = (slice(None), slice(None), *(slice(None, None, s) for s in stride))
     windows = windows[(*places, *(slice(None, None, d) for d in dilation))]
-    # Batch and place first, then what the weight has: channel and kernel.
+    # Batch and position first, then the axes of the weight: channel and kernel.
     order = (0, *axes, 1, *range(2 + space, 2 + 2 * space))
     if windows.size > _MAX_PATCH_ELEMENTS:
         return None
@@ -211,8 +211,8 @@ def _extract_patches(
 def _read_conv_steps(
     attributes: Mapping[str, Any], space: int
 ) -> tuple[list[int], list[int], list[int]] | None:
-    """Stride, padding and dilation of a convolution in PyTorch's terms or ONNX's; None where it
-    has another form, or pads its ends unequally."""
+    """Return stride, padding and dilation from PyTorch or ONNX attributes; None if they have
+    another form or the padding is asymmetric."""
     named = [attributes.get(n) for n in ("stride", "padding", "dilation")]
     if "kernel_shape" in attributes or "strides" in attributes:
         pads = list(attributes.get("pads") or [0] * (2 * space))
