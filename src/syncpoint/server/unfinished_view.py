@@ -18,7 +18,7 @@ from typing import Any
 from syncpoint.comparison.storage.file_names import PROGRESS_LOG
 from syncpoint.errors import CaptureError, InputError, describe_error
 from syncpoint.files.writer_lock import RunLock, is_locked
-from syncpoint.server.comparison_request import ComparisonPlan
+from syncpoint.server.comparison_request import RequestedComparison
 from syncpoint.server.worker_process import WorkerProcess
 
 _FOLDER_PREFIX = "syncpoint-looks-"
@@ -41,7 +41,7 @@ class UnfinishedViews:
         self._name_by_log_size: dict[tuple[Path, int], str] = {}
         self._process: WorkerProcess | None = None
 
-    def show(self, folder: Path, plan: ComparisonPlan) -> str:
+    def show(self, folder: Path, plan: RequestedComparison) -> str:
         """Return the name in URLs of a view of the unfinished comparison in `folder`."""
         with self._lock:
             try:

@@ -118,7 +118,7 @@ def file_run(path: Path, name: DeviceName) -> Run:
     """Open the tensors of one file under a given name; damage is a FormatError."""
     built, key = _TensorBuilder(), OpKey(name.op)
     damage = built.add(
-        key, DumpedOp(file=path.name, name=name, op=name.op, header=read_device_file(path))
+        key, DumpFileOp(file=path.name, name=name, op=name.op, header=read_device_file(path))
     )
     if damage.words:
         raise FormatError(
@@ -145,7 +145,7 @@ def _find_step_folder(path: Path) -> StepFolder | None:
     return dumped_ops[0]
 
 
-def _sort_key(dumped: DumpedOp) -> tuple[int, str, str]:
+def _sort_key(dumped: DumpFileOp) -> tuple[int, str, str]:
     return (dumped.timestamp, dumped.op, dumped.file)
 
 
@@ -172,7 +172,7 @@ def _is_dump_file(root: Path, name: str) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DumpedOp:
+class DumpFileOp:
     """A dumped op: one file, or several that hold its slices."""
 
     file: str
@@ -182,7 +182,7 @@ class DumpedOp:
     damage: str = ""
     path: str = ""
     """Thread of the op, if its slices are not assembled."""
-    parts: tuple[DumpedOp, ...] = ()
+    parts: tuple[DumpFileOp, ...] = ()
     """The files of the slices."""
     wholes: tuple[Whole, ...] = ()
     """The tensors assembled from the slices."""
@@ -193,16 +193,16 @@ class DumpedOp:
         return max((part.name.timestamp for part in self.parts), default=self.name.timestamp)
 
 
-def _read(root: Path, file: str, name: DeviceName) -> DumpedOp:
+def _read(root: Path, file: str, name: DeviceName) -> DumpFileOp:
     path = root / file
     try:
         # Names come from the folder itself: only a link can lead out of it.
         header = read_device_file(path_inside(root, file) if path.is_symlink() else path)
     except FormatError as error:
-        return DumpedOp(
+        return DumpFileOp(
             file=file, name=name, op=name.op, header=DeviceFile(size=0), damage=str(error)
         )
-    return DumpedOp(file=file, name=name, op=_op_name(header.op_name, name), header=header)
+    return DumpFileOp(file=file, name=name, op=_op_name(header.op_name, name), header=header)
 
 
 def _op_name(attributes: str, name: DeviceName) -> str:
@@ -217,7 +217,7 @@ def _op_name(attributes: str, name: DeviceName) -> str:
     return name.op
 
 
-def _with_names_of_siblings(dumped_ops: Sequence[DumpedOp]) -> list[DumpedOp]:
+def _with_names_of_siblings(dumped_ops: Sequence[DumpFileOp]) -> list[DumpFileOp]:
     """Name ops with unreadable headers like other files of the same op.
 
     Otherwise an earlier execution would count as the latest.
@@ -235,9 +235,9 @@ def _with_names_of_siblings(dumped_ops: Sequence[DumpedOp]) -> list[DumpedOp]:
     ]
 
 
-def _assemble_slices(dumped_ops: Sequence[DumpedOp]) -> tuple[list[DumpedOp], list[str]]:
+def _assemble_slices(dumped_ops: Sequence[DumpFileOp]) -> tuple[list[DumpFileOp], list[str]]:
     """Assemble the slices of each op; return notes on those that stay separate."""
-    ops: list[DumpedOp] = []
+    ops: list[DumpFileOp] = []
     notes: list[str] = []
     for slices in _executions(dumped_ops):
         first = slices[0]
@@ -259,14 +259,14 @@ def _assemble_slices(dumped_ops: Sequence[DumpedOp]) -> tuple[list[DumpedOp], li
     return ops, notes
 
 
-def _is_all(dumped: DumpedOp) -> bool:
+def _is_all(dumped: DumpFileOp) -> bool:
     """Whether a file holds its op completely."""
     return not _slice_number(dumped) and slice_count(dumped.header) == 1
 
 
-def _executions(dumped_ops: Sequence[DumpedOp]) -> Iterable[list[DumpedOp]]:
+def _executions(dumped_ops: Sequence[DumpFileOp]) -> Iterable[list[DumpFileOp]]:
     """Group the files by execution, in the order of time: one file, or one for each slice."""
-    latest: dict[object, list[DumpedOp]] = {}
+    latest: dict[object, list[DumpFileOp]] = {}
     executions = []
     for dumped in dumped_ops:
         name = dumped.name
@@ -284,12 +284,12 @@ def _executions(dumped_ops: Sequence[DumpedOp]) -> Iterable[list[DumpedOp]]:
     return executions
 
 
-def _slice_number(dumped: DumpedOp) -> int:
+def _slice_number(dumped: DumpFileOp) -> int:
     name = dumped.name
     return (name.thread or 0) if name.slice is None else name.slice
 
 
-def _named_apart(dumped: DumpedOp) -> DumpedOp:
+def _named_apart(dumped: DumpFileOp) -> DumpFileOp:
     """Give a slice a name of its own, so that it does not count as the whole op."""
     if dumped.name.slice is not None:
         return replace(dumped, op=f"{dumped.op}_lxslice{dumped.name.slice}")
@@ -300,7 +300,7 @@ def _named_apart(dumped: DumpedOp) -> DumpedOp:
     )
 
 
-def _numbered(dumped_ops: Sequence[DumpedOp]) -> Iterable[tuple[int, DumpedOp]]:
+def _numbered(dumped_ops: Sequence[DumpFileOp]) -> Iterable[tuple[int, DumpFileOp]]:
     """Number the executions of each op."""
     calls: dict[tuple[str, str], int] = {}
     for dumped in dumped_ops:
@@ -326,7 +326,7 @@ class _TensorBuilder:
     decoded: dict[TensorKey, StoredType] = field(default_factory=dict)
     pieces: dict[TensorKey, Pieces] = field(default_factory=dict)
 
-    def add(self, key: OpKey, dumped: DumpedOp) -> _OpDamage:
+    def add(self, key: OpKey, dumped: DumpFileOp) -> _OpDamage:
         """Add the readable tensors of an op; return the damage of the others."""
         damage = [dumped.damage] if dumped.damage else []
         first: tuple[Role, int] | None = None
@@ -350,7 +350,7 @@ class _TensorBuilder:
         )
         return _OpDamage("; ".join(damage[:MAX_SHOWN_NAMES]) + more, first)
 
-    def _whole(self, key: OpKey, dumped: DumpedOp, whole: Whole) -> Tensor | str:
+    def _whole(self, key: OpKey, dumped: DumpFileOp, whole: Whole) -> Tensor | str:
         placed = []
         for piece in whole.pieces:
             tensor = _tensor(key, dumped.parts[piece.part], piece.block)
@@ -365,7 +365,7 @@ class _TensorBuilder:
         return replace_fields(first, shape=whole.shape, nbytes=nbytes)
 
 
-def _tensor(key: OpKey, dumped: DumpedOp, block: Block) -> Tensor | str:
+def _tensor(key: OpKey, dumped: DumpFileOp, block: Block) -> Tensor | str:
     """Return the tensor of a block, or why it cannot be read."""
     if block.offset + block.size > dumped.header.size:
         return f"{block.size} bytes at {block.offset} of a file of {dumped.header.size}"
@@ -392,7 +392,7 @@ def _tensor(key: OpKey, dumped: DumpedOp, block: Block) -> Tensor | str:
     )
 
 
-def _attributes(dumped: DumpedOp, damage: _OpDamage) -> dict[str, Any]:
+def _attributes(dumped: DumpFileOp, damage: _OpDamage) -> dict[str, Any]:
     name, header = dumped.name, dumped.header
     attributes: dict[str, Any] = {
         "file": dumped.file,
@@ -423,7 +423,7 @@ def _attributes(dumped: DumpedOp, damage: _OpDamage) -> dict[str, Any]:
     return attributes | header.facts
 
 
-def _blocks(dumped: DumpedOp) -> Iterable[Block]:
+def _blocks(dumped: DumpFileOp) -> Iterable[Block]:
     """Return the blocks of the tensors; assembled ones have no original shape."""
     if not dumped.parts:
         return dumped.header.blocks
