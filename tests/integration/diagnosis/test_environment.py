@@ -168,7 +168,7 @@ def found_in(target, reference):
 
 def test_another_form_of_a_function_is_no_fast_mathematics():
     """Two GELUs by tanh: as far off, but where they curve."""
-    exact, other = functional.gelu, partial(functional.gelu, find_approximate_functions="tanh")
+    exact, other = functional.gelu, partial(functional.gelu, approximate="tanh")
     target, reference = with_values(Steep(exact, exact), functions=(other, other))
     assert found_in(target, reference) is None
     first = sp.compare(target, reference).findings[0]
