@@ -16,8 +16,8 @@ from syncpoint.diagnosis.experiments.unfused_target import can_be_unfused, find_
 from syncpoint.diagnosis.finding_text import finding_at, locate, name_op
 from syncpoint.diagnosis.processing.one_sided_ops import OneSidedOps, find_one_sided_ops
 from syncpoint.diagnosis.variants.search import (
-    Explained,
-    below_rounding,
+    VariantMatch,
+    find_subtle_variants,
     find_variant,
 )
 from syncpoint.diagnosis.weights.recorded_parameters import find_target_parameters_behind
@@ -49,7 +49,7 @@ class Implementation:
 
     def look(self, case: Case) -> Iterable[Finding]:
         """Yield one finding per guilty op, and one for all ops that the same variant explains."""
-        variants: dict[tuple[str, str], list[tuple[Row, Explained]]] = {}
+        variants: dict[tuple[str, str], list[tuple[Row, VariantMatch]]] = {}
         explained = _explained_places(case)
         open_rows: list[Row] = []
         for row in case.guilty[:_MAX_GUILTY_OPS]:
@@ -77,7 +77,7 @@ class Implementation:
         for pairs in variants.values():
             yield self._report_variant(case, pairs)
 
-    def _find_quiet_variants(self, case: Case) -> Iterator[tuple[Row, Explained]]:
+    def _find_quiet_variants(self, case: Case) -> Iterator[tuple[Row, VariantMatch]]:
         """Yield variants of ops whose verdicts are fine: the rounding of 16 bits may hide one."""
         coarse = [
             row
@@ -86,21 +86,22 @@ class Implementation:
         ]
         for row in coarse[:_MAX_QUIET_OPS]:
             experiment = case.experiment(row)
-            variants = below_rounding(experiment) if experiment is not None else []
+            variants = find_subtle_variants(experiment) if experiment is not None else []
             if variants:
                 yield row, variants[0]
 
-    def _report_variant(self, case: Case, pairs: list[tuple[Row, Explained]]) -> Finding:
+    def _report_variant(self, case: Case, pairs: list[tuple[Row, VariantMatch]]) -> Finding:
         row, best = pairs[0]
         subject = _name_subject(case, [r for r, _ in pairs], best)
         is_quiet = not case.is_off
         evidence = [_describe_introduced(row)] if row.introduced and row.introduced.rmse else []
-        if best.whole or best.share > 0.5:
+        if best.is_complete or best.share > 0.5:
             evidence.append(
-                f"with this change the reference's op matches the target to {best.after:.2g} (RMS)"
-                f", without it to {best.before:.2g}"
+                "with this change the reference's op matches the target to"
+                f" {best.variant_rms:.2g} (RMS)"
+                f", without it to {best.reference_rms:.2g}"
             )
-        if best.sigmas and not best.whole:
+        if best.sigmas and not best.is_complete:
             evidence.append(
                 f"the error is {best.projection:.2f} times the effect of this change"
                 f" ({min(best.sigmas, 1e6):,.0f} standard deviations)"
@@ -206,13 +207,13 @@ def _explained_places(case: Case) -> set[int]:
 
 
 def _add_variant(
-    variants: dict[tuple[str, str], list[tuple[Row, Explained]]], row: Row, best: Explained
+    variants: dict[tuple[str, str], list[tuple[Row, VariantMatch]]], row: Row, best: VariantMatch
 ) -> None:
     """Add a row to those that the same variant of the same type of op explains."""
     variants.setdefault((best.op.type, best.hypothesis.kind), []).append((row, best))
 
 
-def _is_reported_as_weight(case: Case, row: Row, best: Explained) -> bool:
+def _is_reported_as_weight(case: Case, row: Row, best: VariantMatch) -> bool:
     """Whether a finding about the weights themselves reports it already."""
     place = case.place[row.target.key]
     return best.hypothesis.kind.startswith("weight-") and any(
@@ -243,7 +244,7 @@ def _is_fact(case: Case, finding: Finding) -> bool:
     return finding.cause not in ("fusion", "processing")
 
 
-def _add_to_fusion(case: Case, row: Row, best: Explained) -> bool:
+def _add_to_fusion(case: Case, row: Row, best: VariantMatch) -> bool:
     """Whether an earlier fusion finding covers the row; if so, add the variant to its evidence."""
     place = case.place[row.target.key]
     for index, finding in enumerate(case.findings):
@@ -258,7 +259,7 @@ def _add_to_fusion(case: Case, row: Row, best: Explained) -> bool:
     return False
 
 
-def _cause(case: Case, row: Row, best: Explained) -> str:
+def _cause(case: Case, row: Row, best: VariantMatch) -> str:
     """Return the cause of a variant. A weight that is read in another layout and one that is stored
     in another layout give the same values; only recorded weights tell which it is."""
     if not best.hypothesis.kind.startswith("weight-"):
@@ -284,7 +285,7 @@ def _join_names(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _name_subject(case: Case, rows: list[Row], best: Explained) -> str:
+def _name_subject(case: Case, rows: list[Row], best: VariantMatch) -> str:
     """Return the subject of the title: the op, and where its error shows if the target has no
     tensor of its own for it. For several rows, `every gelu (12 ops)` if that is all of a type."""
     row = rows[0]
@@ -305,7 +306,7 @@ def _label_in_place(row: Row) -> str:
     return ", ".join(part for part in (row.target.label, locate(row)) if part)
 
 
-def _advise(best: Explained, name: str) -> str:
+def _advise(best: VariantMatch, name: str) -> str:
     """Return the next step for a variant, by its kind."""
     kind, op = best.hypothesis.kind, str(best.op.key)
     if kind.endswith("-missing"):
