@@ -20,7 +20,7 @@ from syncpoint.diagnosis.variants.search import (
     find_subtle_variants,
     find_variant,
 )
-from syncpoint.diagnosis.weights.recorded_parameters import target_parameters_behind
+from syncpoint.diagnosis.weights.recorded_parameters import find_target_parameters_behind
 from syncpoint.matching.op_kinds import TRANSPARENT, op_class
 from syncpoint.metrics.ratio_text import ratio_text
 from syncpoint.metrics.verdict import Verdict
@@ -280,7 +280,7 @@ def _cause(case: Case, row: Row, best: VariantMatch) -> str:
     in another layout give the same values; only recorded weights tell which it is."""
     if not best.hypothesis.kind.startswith("weight-"):
         return best.hypothesis.cause
-    parameters = target_parameters_behind(case, row.target.key)
+    parameters = find_target_parameters_behind(case, row.target.key)
     close = {r.target.key for r in case.rows if r.verdict is Verdict.CLOSE}
     return best.hypothesis.cause if parameters and close.issuperset(parameters) else "weights"
 
