@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
+from syncpoint.run.model import Edge, Role
 
 if TYPE_CHECKING:
     from syncpoint.diagnosis.case import Case
@@ -46,12 +47,31 @@ _GENERIC = frozenset(
 
 def name_op(row: Row, label: str = "") -> str:
     """Return an op's label, with its module and source line if the label alone does not say where
-    the op is. Example: `add_8 (blocks.0.attention, model.py:41)`."""
+    the op is. Example: `add_8 (blocks.0.attention, model.py:41)`.
+    A model output stands in quotes."""
     label = label or row.target.label
+    if row.target.key.role is Role.MODEL_OUTPUT and label == row.target.label:
+        return f"output '{label}'"
     if not _NUMBERED.search(label) and label.removesuffix("_default") not in _GENERIC:
         return label
     location = locate(row)
     return f"{label} ({location})" if location else label
+
+
+def name_inner_op(row: Row, inner: str, label: str = "") -> str:
+    """Name an op of the reference that the target computes as part of another op. Example:
+    `silu_1 (recorded as part of mul_1, blocks.0.mlp, model.py:84)`."""
+    label = label or row.target.label
+    if inner == label:
+        return name_op(row, label)
+    location = ", ".join(part for part in (label, locate(row)) if part)
+    return f"{inner} (recorded as part of {location})"
+
+
+def name_tensor(edge: Edge) -> str:
+    """Name a tensor that an op reads; model inputs and outputs stand in quotes."""
+    is_boundary = edge.role in (Role.MODEL_INPUT, Role.MODEL_OUTPUT)
+    return f"'{edge.op}'" if is_boundary else str(edge.op)
 
 
 def locate(row: Row) -> str:

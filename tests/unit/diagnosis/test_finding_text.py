@@ -4,11 +4,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from syncpoint.diagnosis.finding_text import name_op, number, share
+from syncpoint.diagnosis.finding_text import name_inner_op, name_op, number, share
+from syncpoint.run.model import Role
 
 
-def row(label, module="", source=""):
-    target = SimpleNamespace(label=label, module="", source="")
+def row(label, module="", source="", role=Role.OUTPUT):
+    key = SimpleNamespace(role=role)
+    target = SimpleNamespace(label=label, module="", source="", key=key)
     return SimpleNamespace(target=target, reference=SimpleNamespace(module=module, source=source))
 
 
@@ -31,6 +33,18 @@ def test_an_op_whose_label_does_not_say_where_it_is_gets_module_and_line(label, 
 
 def test_an_op_without_module_and_line_is_named_by_its_label():
     assert name_op(row("add_8")) == "add_8"
+
+
+def test_a_model_output_stands_in_quotes():
+    assert name_op(row("out", "head", role=Role.MODEL_OUTPUT)) == "output 'out'"
+
+
+def test_an_op_inside_another_is_named_with_it_and_never_with_itself():
+    place = row("mul_1", "blocks.0", "model.py:41")
+    assert name_inner_op(place, "silu_1") == (
+        "silu_1 (recorded as part of mul_1, blocks.0, model.py:41)"
+    )
+    assert name_inner_op(place, "mul_1") == "mul_1 (blocks.0, model.py:41)"
 
 
 def test_numbers_have_three_digits_and_small_shares_are_not_zero():

@@ -92,7 +92,9 @@ def describe_unread(case: Case, row: Row) -> str:
     if not any(_would_show(case, r) for r in after):
         return ""
     names = ", ".join(r.target.label for r in after[:3])
-    return f"the ops that read it ({names}) agree with the reference: they read other values"
+    verb = "gives the right result, so it" if len(after) == 1 else "give the right results, so they"
+    op = "op that reads" if len(after) == 1 else "ops that read"
+    return f"the recording is wrong, not the model: the {op} it ({names}) {verb} had other values"
 
 
 def was_read(case: Case, row: Row) -> bool:
@@ -175,7 +177,7 @@ def describe_garbage(target: Values, reference_values: Values) -> str:
     tiny = int((sizes < _TINY).sum())
     measured = int((np.abs(reference_values[reference_values != 0]) < _TINY).sum())
     if huge and top < _HUGE and (tiny > measured or len(finite) < target.size):
-        return f"{tiny:,} of its elements are below 1e-30 in size and {huge:,} above 1e30"
+        return f"{tiny:,} of its elements are below 1e-30 in magnitude and {huge:,} above 1e30"
     if tiny > 0.05 * target.size and measured == 0:
-        return f"{tiny:,} of its elements are below 1e-30 in size, none in the reference"
+        return f"{tiny:,} of its elements are below 1e-30 in magnitude, none in the reference"
     return ""

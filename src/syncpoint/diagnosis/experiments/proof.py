@@ -45,14 +45,14 @@ class Proof:
         )
 
     def words(self, change: str, label: str) -> str:
-        """Return one sentence: the relative error without and with the change.
+        """Return one sentence: the relative difference without and with the change.
 
         `change` is an adverbial phrase such as `with inputs rounded to 10 bits`.
         """
         size = self.size or 1.0
         return (
-            f"{label} has a relative error of {self.before / size:.2g};"
-            f" {change} the reference reproduces the target to {self.after / size:.2g}"
+            f"{change}, the difference between the reference's result and {label} falls from"
+            f" {self.before / size:.2g} to {self.after / size:.2g} (relative)"
         )
 
 

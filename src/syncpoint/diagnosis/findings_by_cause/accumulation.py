@@ -70,7 +70,7 @@ class Accumulation:
         final = max((relative_error(row) or 0.0 for row in outputs), default=0.0)
         worst = max((s.row.introduced.ratio or 0.0 for s in path if s.row.introduced), default=0.0)
         blamed = find_amplifier(path, final)
-        floor = f"no op introduces more than {worst:.1f} times the error that its precision allows"
+        floor = f"no op introduces more than {worst:.1f} times the error that rounding explains"
         finer_lines, is_better = self._try_finer(case, dtype, final)
         added = float(np.linalg.norm([step.added_error for step in path]))
         level = Level.CAUSE if _is_growth(outputs, final, added) else Level.NOTE
@@ -79,11 +79,12 @@ class Accumulation:
             return self._report_amplifier(case, blamed, (floor, *finer_lines), level, rows, dtype)
         curve = fit_growth(path)
         first = outputs[0] if outputs else inherited[-1]
+        end = f"the output '{first.target.label}'" if outputs else first.target.label
         return Finding(
             cause=self.name,
             kind="growth-exponential" if curve and curve.exponential else "growth",
-            title=f"rounding errors of {long_name(dtype)} add up to {first.target.label};"
-            " no single op is at fault",
+            title=f"rounding errors of {long_name(dtype)} accumulate up to {end}; no single op is"
+            " at fault",
             level=level,
             confidence=0.95 if is_better else 0.85,
             ops=(first.target.label,),
@@ -148,8 +149,8 @@ class Accumulation:
         finer = _FINER[dtype]
         ratio = DTYPES[dtype].unit / DTYPES[finer].unit
         expected = (
-            f"{long_name(finer)} rounds {number(ratio)} times finer; the error should shrink by as"
-            " much",
+            f"in {long_name(finer)} instead of {long_name(dtype)} the error should be about"
+            f" {number(ratio)} times smaller",
         )
         if not _offers_dtype(case, finer) or case.reference is None or not final:
             return expected, None
@@ -209,8 +210,11 @@ def _describe_sum(added: float, final: float) -> tuple[str, ...]:
     if not added or not final:
         return ()
     return (
-        f"the errors of all ops together are {number(added)} (relative); the output's is"
-        f" {number(final)}",
+        f"the ops add {number(added)} in total, and later ops amplify it to {number(final)}"
+        " (relative)"
+        if final > added
+        else f"the ops add {number(added)} in total; the output's error is {number(final)}"
+        " (relative)",
     )
 
 

@@ -52,7 +52,8 @@ class Capture:
             yield Finding(
                 cause=self.name,
                 kind="observer",
-                title=f"recording the {side} changed its outputs; it should not change a bit",
+                title=f"recording the {side} changed its outputs; outputs must be identical with"
+                " and without recording",
                 level=level,
                 confidence=0.75 if case.is_off else 0.9,
                 evidence=(
@@ -172,7 +173,11 @@ class Capture:
 
     def _report_buffer(self, case: Case, row: Row, kind: str, proof: str) -> Finding:
         label = row.target.label
-        words = "its buffer holds uninitialized memory" if kind else "its readers read other values"
+        words = (
+            "its buffer holds uninitialized memory"
+            if kind
+            else "the ops that read it had other values"
+        )
         return finding_at(
             case,
             row,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import inf
 
@@ -20,14 +20,18 @@ from syncpoint.diagnosis.experiments.unfused_target import (
 )
 from syncpoint.diagnosis.finding_text import name_op, number
 from syncpoint.matching.op_kinds import op_class
+from syncpoint.metrics.ratio_text import ratio_text
 from syncpoint.metrics.verdict import Verdict
+from syncpoint.run.dtypes import long_name
 from syncpoint.run.model import Role, TensorKey
 from syncpoint.run.reader import Run
 
 _MAX_GUILTY_OPS = 8
+_MAX_OPS_IN_TITLE = 3
 _DOMAINS = ("com.microsoft.",)
 """Domains of ops that a converter or optimizer put in place of several."""
 _FUSED = ("fused", "skip", "bias", "embed", "attention", "quick", "fast")
+_ADVICE = "compare the target with its ops run one by one"
 _MAX_UNFUSED_SHARE = 0.1
 """Share of the error that may remain when the ops run one by one."""
 
@@ -76,7 +80,7 @@ class Fusion:
         region = to_blame.introduced.region if to_blame.introduced is not None else ()
         first = earlier or replace(
             new,
-            title=_title(name_op(to_blame), to_blame.target.type),
+            title=_title(name_op(to_blame), to_blame.target.type, region),
             evidence=(
                 f"{to_blame.target.type} replaces {', '.join(region) or new.reference_ops[0]}",
                 *new.evidence[-1:],
@@ -100,11 +104,12 @@ class Fusion:
         line = f"with ops run one by one, {unfused_row.target.label} is {unfused_row.verdict} here"
         if before is not None and after is not None:
             line = (
-                f"its introduced error is {number(before.rmse)} fused and {number(after.rmse)} with"
-                " ops run one by one (RMS)"
+                "on the same inputs, its result differs from the reference's by"
+                f" {number(before.rmse)} fused and by {number(after.rmse)} with ops run one by one"
+                " (RMS)"
             )
         runtime = find_fusing_runtime(case)
-        advice = runtime.fusion_advice if runtime is not None else ""
+        advice = (runtime.fusion_advice if runtime is not None else "") or _ADVICE
         return self._finding(case, row, "fused", 0.93, Level.CAUSE, (line,), advice)
 
     def _report_suspect(self, case: Case, row: Row) -> Finding:
@@ -115,7 +120,7 @@ class Fusion:
             0.4,
             Level.SUSPECT if row.verdict.severity else Level.NOTE,
             (),
-            "compare the target with its ops run one by one",
+            _ADVICE,
             ("a run of the target with its ops one by one (give its model)",),
         )
 
@@ -147,12 +152,15 @@ class Fusion:
         region = _region(case, row)
         lines = [f"{row.target.type} replaces {', '.join(region)}"] if region else []
         if row.introduced is not None and row.introduced.ratio:
-            ratio = number(row.introduced.ratio)
-            lines.append(f"its introduced error is {ratio} times what its precision allows")
+            ratio = ratio_text(row.introduced.ratio).removesuffix("×")
+            lines.append(
+                f"on the same inputs, its result differs from theirs by {ratio} times what"
+                f" {long_name(row.introduced.preset)} rounding explains"
+            )
         return Finding(
             cause=self.name,
             kind=kind,
-            title=_title(name_op(row), row.target.type),
+            title=_title(name_op(row), row.target.type, region),
             level=level,
             confidence=confidence,
             ops=(row.target.label,),
@@ -166,10 +174,11 @@ class Fusion:
         )
 
 
-def _title(subject: str, kind: str) -> str:
+def _title(subject: str, kind: str, region: Sequence[str]) -> str:
     """Return the title of a finding about a fused op."""
     fused = f"fused op {kind} at {subject}" if kind else f"fused op {subject}"
-    return f"the {fused} gives other values than the ops that it replaces"
+    parts = f" ({' + '.join(region)})" if 1 < len(region) <= _MAX_OPS_IN_TITLE else ""
+    return f"the {fused} differs from the ops that it replaces{parts}"
 
 
 def _region(case: Case, row: Row) -> tuple[str, ...]:

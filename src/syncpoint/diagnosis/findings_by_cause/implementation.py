@@ -13,7 +13,7 @@ from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.experiments.unfused_target import can_be_unfused, find_fusing_runtime
-from syncpoint.diagnosis.finding_text import finding_at, locate, name_op
+from syncpoint.diagnosis.finding_text import finding_at, locate, name_inner_op, name_op, name_tensor
 from syncpoint.diagnosis.processing.one_sided_ops import OneSidedOps, find_one_sided_ops
 from syncpoint.diagnosis.variants.search import (
     VariantMatch,
@@ -36,6 +36,20 @@ _SUBTLE = frozenset({"gelu", "silu", "softmax"})
 their parameters are rounded too, and the error is the same in a whole channel."""
 
 
+_MOVERS = TRANSPARENT - {"quantize", "dequantize"} | {
+    "concat",
+    "split",
+    "slice",
+    "embedding",
+    "pad",
+}
+"""Ops that compute nothing: each element of the result is an element of an input."""
+_ORDER_OF_INPUTS = frozenset(
+    {"halves-exchanged", "parts-exchanged", "operands-swapped", "concat-order", "joined-order"}
+)
+"""Variants that read the same inputs in another order."""
+_MAX_SIGMAS_TO_STATE = 1000
+"""A distance from chance above this is beyond doubt, and its number says nothing."""
 _PREPARING = TRANSPARENT - {"identity", "quantize", "dequantize"} | {
     *("add", "sub", "mul", "div", "slice", "concat", "pad", "resize", "clamp")
 }
@@ -97,19 +111,18 @@ class Implementation:
         evidence = [_describe_introduced(row)] if row.introduced and row.introduced.rmse else []
         if best.is_complete or best.share > 0.5:
             evidence.append(
-                "with this change the reference's op matches the target to"
-                f" {best.variant_rms:.2g} (RMS)"
-                f", without it to {best.reference_rms:.2g}"
+                "with this change the difference between the reference's op and the target falls"
+                f" from {best.reference_rms:.2g} to {best.variant_rms:.2g} (RMS)"
             )
         if best.sigmas and not best.is_complete:
             evidence.append(
-                f"the error is {best.projection:.2f} times the effect of this change"
-                f" ({min(best.sigmas, 1e6):,.0f} standard deviations)"
+                "the change explains the error: its effect, scaled by"
+                f" {best.projection:.2f}, fits best{_describe_sigmas(best.sigmas)}"
             )
         evidence += (
             _list_differing_attributes(case, row) if best.hypothesis.kind != "attributes" else []
         )
-        advice = _advise(best, _label(case, row))
+        advice = _advise(best, _label(case, row), is_fused=_is_fused(case, row))
         return finding_at(
             case,
             row,
@@ -134,9 +147,13 @@ class Implementation:
             _is_preparing(op) for op in extra_ops.ops
         )
         label = _label(case, row)
-        subject, tensor = name_op(row, label), extra_ops.edge.op
+        subject, tensor = name_op(row, label), name_tensor(extra_ops.edge)
         if extra_ops.added:
-            title = f"{subject} reads the result of {joined}, which the reference does not have"
+            count, these = ("an extra op", "op") if len(names) == 1 else ("extra ops", "ops")
+            title = (
+                f"the target has {count} {joined} before {subject}; the reference has no such"
+                f" {these}"
+            )
             change = f"with {joined} added"
             cure = f"remove {joined} from the target"
             if prepares:
@@ -173,10 +190,7 @@ class Implementation:
         if has_peers and len(off) == len(alike):
             evidence.append(f"all {len(alike)} ops of type {row.target.type} have a large error")
         elif has_peers and row.introduced is not None:
-            evidence.append(
-                f"{len(alike) - len(off)} of {len(alike)} ops of type {row.target.type} have no"
-                " large error"
-            )
+            evidence.append(_describe_peers(row.target.type, len(alike), len(off)))
         evidence += _list_differing_attributes(case, row)
         label, reference_label = _label(case, row), _reference_label(case, row)
         origin = "the reference's op" if label == reference_label else reference_label
@@ -185,8 +199,10 @@ class Implementation:
             row,
             self.name,
             "unexplained",
-            f"{name_op(row, label)} gives other values than {origin}"
-            + (" on the same inputs" if row.introduced is not None else ""),
+            f"{name_op(row, label)} differs from {origin} on the same inputs; no known fault"
+            " explains it"
+            if row.introduced is not None
+            else f"{name_op(row, label)} differs from {origin}; no known fault explains it",
             0.5,
             evidence,
             _advise_inspection(case, row),
@@ -286,13 +302,14 @@ def _join_names(names: list[str]) -> str:
 
 
 def _name_subject(case: Case, rows: list[Row], best: VariantMatch) -> str:
-    """Return the subject of the title: the op, and where its error shows if the target has no
-    tensor of its own for it. For several rows, `every gelu (12 ops)` if that is all of a type."""
+    """Return the subject of the title: the op, and the target's op that contains it if the target
+    has no tensor of its own for it. For several rows, `every gelu (12 ops)` if that is all of a
+    type."""
     row = rows[0]
     if len(rows) == 1:
         if best.op.key == row.reference.key.op and row.target.key.role is Role.OUTPUT:
             return name_op(row)
-        return f"{best.op.key} (visible at {_label_in_place(row)})"
+        return name_inner_op(row, str(best.op.key), _label(case, row))
     kind = op_class(best.op.type)
     run = case.reference
     alike = [op for op in run.ops if op.type == best.op.type] if run is not None else []
@@ -301,27 +318,46 @@ def _name_subject(case: Case, rows: list[Row], best: VariantMatch) -> str:
     return f"each of {len(rows)} {kind} ops (first: {_label_in_place(row)})"
 
 
+def _is_fused(case: Case, row: Row) -> bool:
+    """Whether the target's op computes several ops of the reference."""
+    op = case.op("target", row.target.key.op)
+    has_region = row.introduced is not None and len(row.introduced.region) > 1
+    return has_region or (op is not None and len(op.origins) > 1)
+
+
 def _label_in_place(row: Row) -> str:
     """Return the label of a row with its location, for use inside parentheses."""
     return ", ".join(part for part in (row.target.label, locate(row)) if part)
 
 
-def _advise(best: VariantMatch, name: str) -> str:
+def _advise(best: VariantMatch, name: str, *, is_fused: bool = False) -> str:
     """Return the next step for a variant, by its kind."""
     kind, op = best.hypothesis.kind, str(best.op.key)
     if kind.endswith("-missing"):
         what = f"the bias of {op}" if kind == "bias-missing" else op
         return f"find where the conversion drops {what}"
+    if kind == "mask-ignored":
+        return f"find where the conversion drops the mask of {op}"
+    if kind.endswith("-added"):
+        extra = kind.removesuffix("-added").replace("-", " ").replace("causal", "causal mask")
+        return f"find where the conversion adds the {extra} to {name}"
+    if kind.endswith("-before"):
+        return f"find where the conversion adds the {kind.removesuffix('-before')} before {name}"
+    if kind in _ORDER_OF_INPUTS:
+        return f"check the order in which the conversion passes the inputs of {op}"
+    if kind == "batch_norm-unloaded":
+        return f"check that the target loads the running mean and variance of {op}"
     if kind.endswith("-twice"):
         return f"check whether the conversion folds {op} into another op and also keeps {op}"
     if kind.startswith(("weight-", "kernel-", "groups-")):
         return f"check the layout in which the conversion passes the weight of {op}"
     if kind.startswith(("layout-", "axes-", "transpose-", "concat-", "shifted")):
         return f"compare the axis order of {name} in the target with that of {op} in the reference"
+    if is_fused and name != op:
+        return f"look in the code of {name} for the part that computes {op}"
     if name == op:
         return f"compare the attributes of {op} in the target and in the reference"
-    what = best.op.type.removeprefix("aten.").partition(".")[0]
-    return f"compare the attributes of {name} in the target with those of {op} ({what})"
+    return f"compare the attributes of {name} in the target with those of {op} in the reference"
 
 
 def _advise_inspection(case: Case, row: Row) -> str:
@@ -333,7 +369,7 @@ def _advise_inspection(case: Case, row: Row) -> str:
         return f"compare again with {options}, which runs the ops of {kind} one by one"
     if not kind:
         return f"inspect the op that produced {_label(case, row)}"
-    return f"compare {kind} and its attributes on both sides"
+    return f"run {_label(case, row)} ({kind}) alone with the recorded inputs"
 
 
 def _label(case: Case, row: Row) -> str:
@@ -354,8 +390,34 @@ def _describe_introduced(row: Row) -> str:
     assert introduced is not None
     precision = long_name(introduced.preset)
     if introduced.ratio is None or introduced.ratio == float("inf"):
-        return f"its introduced error is {introduced.rmse:.3g} (RMS); {precision} allows none here"
-    return f"its introduced error is {ratio_text(introduced.ratio)} what {precision} allows"
+        reason = f"{precision} rounding explains none of it"
+        if len(introduced.region) <= 1 and op_class(row.reference.type) in _MOVERS:
+            reason = "this op only moves values, so its result must be equal bit for bit"
+        return (
+            f"on the same inputs, its result differs from the reference's by {introduced.rmse:.3g}"
+            f" (RMS); {reason}"
+        )
+    ratio = ratio_text(introduced.ratio).removesuffix("×")
+    return (
+        f"on the same inputs, its result differs from the reference's by {ratio} times what"
+        f" {precision} rounding explains"
+    )
+
+
+def _describe_sigmas(sigmas: float) -> str:
+    """Return how far a fitted effect is from chance; "" if that is beyond doubt."""
+    return f" ({sigmas:,.0f} standard deviations)" if sigmas < _MAX_SIGMAS_TO_STATE else ""
+
+
+def _describe_peers(kind: str, count: int, off: int) -> str:
+    """Describe how many of the other ops of one type are correct."""
+    correct, others = count - off, count - 1
+    if others == 1:
+        return f"the other op of type {kind} is correct"
+    if correct == others:
+        return f"the other {others} ops of type {kind} are correct"
+    are = "is" if correct == 1 else "are"
+    return f"{correct} of the {others} other ops of type {kind} {are} correct"
 
 
 def _list_differing_attributes(case: Case, row: Row) -> list[str]:

@@ -84,7 +84,7 @@ class Memory:
             if edge.op in overlaps:
                 other, words = overlaps[edge.op]
                 evidence = (words, f"{other} was written before {row.target.label} read {edge.op}")
-                return self._finding(case, row, edge.op, "overlap", 0.95, evidence)
+                return self._finding(case, row, edge.op, "overlap", 0.95, evidence, other)
         return None
 
     def _report_overwritten(self, case: Case, run: Run, row: Row) -> Finding | None:
@@ -128,14 +128,17 @@ class Memory:
         kind: str,
         confidence: float,
         evidence: tuple[str, ...],
+        other: OpKey | None = None,
     ) -> Finding:
-        how = "shares memory with another live tensor" if kind == "overlap" else "is overwritten"
+        title = f"the buffer of {maker} is overwritten before {name_op(row)} reads it"
+        if other is not None:
+            title += f": {other} shares its memory"
         return finding_at(
             case,
             row,
             self.name,
             kind,
-            f"{maker} {how} before {name_op(row)} reads it",
+            title,
             confidence,
             evidence,
             f"give {maker} its own buffer, or copy it before the buffer is reused",

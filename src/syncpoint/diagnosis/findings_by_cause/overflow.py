@@ -12,7 +12,7 @@ from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case, Values
 from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
-from syncpoint.diagnosis.finding_text import finding_at, name_op, number, share
+from syncpoint.diagnosis.finding_text import finding_at, name_inner_op, name_op, number, share
 from syncpoint.diagnosis.numerics.clipping import Clipping, find_clipped_outputs, find_clipping
 from syncpoint.diagnosis.numerics.integer_kernels import Saturation, find_saturation
 from syncpoint.diagnosis.numerics.nonfinite import (
@@ -86,7 +86,7 @@ class Overflow:
         count = int(np.count_nonzero(places))
         what = "NaN" if np.isnan(target[places]).all() else "inf"
         if what == "inf" and np.isnan(target[places]).any():
-            what = "inf and NaN"
+            what = "inf or NaN"
         head = finding_at(
             case,
             row,
@@ -166,8 +166,8 @@ class Overflow:
         return replace(
             head,
             kind="exp" if is_exp else "overflow",
-            title=f"{label} overflows {long_name(broken.dtype)}: it reaches"
-            f" {number(broken.greatest)}",
+            title=f"{label} overflows {long_name(broken.dtype)}: the exact result (float64)"
+            f" reaches {number(broken.greatest)}",
             confidence=0.95,
             ops=(label, *head.ops),
             evidence=(
@@ -205,13 +205,14 @@ class Overflow:
                 next=f"mask with {number(-top)}, the lowest value of {name}",
             )
         factor = number(most / top)
-        line = f"in float64 they reach {number(most)}, {factor} times the maximum of {name}"
+        line = f"the exact result (float64) is {factor} times as large"
         return replace(
             head,
             kind="overflow",
-            title=f"{name_op(row)} overflows {name}: its result reaches {number(most)}",
+            title=f"{name_op(row)} overflows {name}: the exact result (float64) reaches"
+            f" {number(most)}, and the largest {name} is {number(top)}",
             confidence=confidence,
-            evidence=(*head.evidence, f"{line} ({number(top)})"),
+            evidence=(*head.evidence, f"{line} as the largest {name}"),
             next=f"keep {row.target.label} in float32 or bfloat16, or scale its input down by"
             f" {number(float(2 ** np.ceil(np.log2(most / top) + 1)))}"
             if most < np.inf
@@ -294,7 +295,7 @@ class Overflow:
         self, case: Case, row: Row, cut: Clipping, noise: float | None = None
     ) -> Finding:
         effect = (
-            f"clipping the reference's {cut.what} too reduces the op's error from"
+            f"if the reference's {cut.what} is clipped in the same way, the difference falls from"
             f" {number(cut.error)} to {number(cut.residual)} (RMS)"
         )
         if noise is None:
@@ -423,8 +424,7 @@ def _add_inside(
     is_last = one.op.key == experiment.ops[-1].key
     inner = str(one.op.key)
     label = row.target.label if is_last or inner == row.target.label else inner
-    is_own = label == row.target.label
-    subject = name_op(row) if is_own else f"{inner} (visible at {row.target.label})"
+    subject = name_inner_op(row, label)
     cures = {
         "softmax": f"subtract the maximum score before exp in {label}",
         "squares": f"compute the squares and their sum in {label} in float32",

@@ -89,16 +89,16 @@ class Precision:
             if size is not None and abs(size - 1) < 0.1 and abs(one.factor - 1) > 0.15:
                 what = "input"
         of_tensor = f" of {one.tensor.key.op}" if one.tensor is not None else ""
-        allowed = f"; rounding allows {number(experiment.noise)}" if experiment.noise else ""
+        allowed = f"; rounding explains {number(experiment.noise)}" if experiment.noise else ""
         if one.shift:
             steps = f" ({number(one.shift / one.step)} quantization steps)" if one.step else ""
             evidence: tuple[str, ...] = (
                 f"its {what} is shifted by {number(one.shift)}{steps} everywhere",
-                f"with this shift the reference matches the target to {number(one.residual)} (RMS)"
-                f"{allowed}, without it to {number(one.error)}",
+                "with this shift the difference between the reference and the target falls from"
+                f" {number(one.error)} to {number(one.residual)} (RMS){allowed}",
             )
             kind = "zero-point"
-            title = f"{name_op(row)} reads its {what} with a zero point that is off by"
+            title = f"{name_op(row)} dequantizes its {what} with a zero point that is off by"
             title += (
                 f" {number(one.shift / one.step)}"
                 if one.step
@@ -111,8 +111,8 @@ class Precision:
         else:
             evidence = (
                 f"its {what} is {number(one.factor)} times the reference's",
-                f"with this factor the reference matches the target to {number(one.residual)} (RMS)"
-                f"{allowed}, without it to {number(one.error)}",
+                "with this factor the difference between the reference and the target falls from"
+                f" {number(one.error)} to {number(one.residual)} (RMS){allowed}",
             )
             if one.step and what == one.what:
                 evidence = (
@@ -122,7 +122,7 @@ class Precision:
                 )
             kind = "scale"
             title = (
-                f"{name_op(row)} reads its {what} with a wrong scale:"
+                f"{name_op(row)} dequantizes its {what} with a wrong scale:"
                 f" {number(one.factor)} times the right values"
             )
             cure = (
@@ -136,11 +136,11 @@ class Precision:
     def _report_narrowed(self, case: Case, row: Row, one: Narrowing) -> Finding:
         name = long_name(one.dtype)
         own_type = long_name(row.target.dtype)
-        evidence = [f"its error is {number(one.error)} (RMS), far above what {own_type} allows"]
+        evidence = [f"its error is {number(one.error)} (RMS), far above {own_type} rounding"]
         if one.reproduces:
             evidence.append(
-                f"with {one.where} rounded to {name} the reference matches the target to"
-                f" {number(one.residual)} (RMS)"
+                f"with {one.where} rounded to {name}, the difference between the reference and the"
+                f" target falls from {number(one.error)} to {number(one.residual)} (RMS)"
             )
         if one.all_representable:
             evidence.append(f"every value of its result is representable in {name}")
@@ -161,7 +161,7 @@ class Precision:
             f"a sequential sum in {name} matches the target to {number(one.residual)} (RMS)"
             if one.reproduces
             else f"a sequential sum in {name} has an error of {number(one.simulated_error)},"
-            " similar in size"
+            " similar in magnitude"
         )
         return finding_at(
             case,

@@ -4,11 +4,15 @@ outputs that are processed differently."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
 
 from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
-from syncpoint.diagnosis.finding_text import finding_at, of_norm
+from syncpoint.diagnosis.finding_text import finding_at, number
 from syncpoint.diagnosis.large_tensor_samples import read_comparable
 from syncpoint.diagnosis.processing.input_relations import explain_input
 from syncpoint.diagnosis.processing.output_relations import (
@@ -21,6 +25,8 @@ from syncpoint.diagnosis.weights.relations import Relation, distance
 from syncpoint.matching.op_kinds import op_class
 from syncpoint.metrics.verdict import ReasonCode, Verdict
 from syncpoint.run.model import Role
+
+Values = NDArray[np.float64]
 
 
 class Processing:
@@ -49,7 +55,7 @@ class Processing:
             label = row.target.label
             words = relation.words if relation is not None else apart
             evidence = [
-                f"the model input {label} differs between the runs{_describe_distance(row)}"
+                f"the model input '{label}' differs between the runs{_describe_distance(row)}"
             ]
             readers = [
                 r.target.label for r in case.computed if _reads(case, r, row) and r.verdict.severity
@@ -57,13 +63,13 @@ class Processing:
             yield Finding(
                 cause=self.name,
                 kind=relation.kind if relation is not None else "input",
-                title=f"input {label} {words}",
+                title=f"the target's input '{label}' {words}",
                 level=Level.CAUSE if has_wrong_output or case.is_off else Level.SUSPECT,
                 confidence=0.99 if relation is not None else 0.985,
                 ops=(label, *readers[:2]),
                 reference_ops=(row.reference.label,),
                 evidence=tuple(evidence),
-                next=_advise(relation, label),
+                next=_advise(relation, f"'{label}'"),
                 rows=tuple(dict.fromkeys([case.place[row.target.key], *affected])),
             )
 
@@ -87,13 +93,11 @@ class Processing:
                 row,
                 self.name,
                 relation.kind,
-                f"output {label} {relation.words}",
+                f"the target's output '{label}' {relation.words}",
                 _confidence(case, row, relation, bool(guilty)),
-                (
-                    "with this change the reference's output matches the target's to"
-                    f" {measure_residual(relation, target, reference):.1e} (relative)",
-                ),
-                f"apply the same postprocessing on both sides, or compare {label} before it",
+                (_describe_fit(relation, target, reference),),
+                "apply the same postprocessing on both sides, or compare"
+                f" '{label}' before the postprocessing",
                 ops=(label, *(r.target.label for r in same)),
                 rows=[row, *(same if is_unmistakable(relation.kind) else [])],
             )
@@ -141,16 +145,18 @@ class Processing:
         confidence: float,
         relation: Relation | None = None,
     ) -> Finding:
+        owner = "" if kind in ("missing", "same", "type") else "the target's "
+        quoted = ", ".join(part if part.isdigit() else f"'{part}'" for part in name.split(", "))
         return Finding(
             cause=self.name,
             kind=kind,
-            title=f"prepared input {name} {words}",
+            title=f"{owner}prepared input {quoted} {words}",
             level=level,
             confidence=confidence,
             evidence=("both pipelines were run on the same raw sample",),
             next=""
             if level is Level.NOTE
-            else _advise(relation, f"input {name}" if name.isdigit() else name),
+            else _advise(relation, f"input {name}" if name.isdigit() else f"'{name}'"),
         )
 
 
@@ -204,7 +210,18 @@ def _reads(case: Case, computed: Row, row: Row) -> bool:
 
 def _describe_distance(row: Row) -> str:
     rel = (row.numbers or {}).get("rel_l2")
-    return f", by {of_norm(rel, 'the reference input')}" if rel is not None else ""
+    return f": relative difference {number(rel)}" if rel is not None else ""
+
+
+def _describe_fit(relation: Relation, target: Values, reference: Values) -> str:
+    """Describe how well a relation predicts the output."""
+    before, after = distance(reference, target), measure_residual(relation, target, reference)
+    if before == inf:
+        return f"with this change the outputs differ by {number(after)} (relative)"
+    return (
+        "with this change the difference between the outputs falls from"
+        f" {number(before)} to {number(after)} (relative)"
+    )
 
 
 def _advise(relation: Relation | None, label: str) -> str:
@@ -212,7 +229,7 @@ def _advise(relation: Relation | None, label: str) -> str:
     return {
         "scale": f"scale {label} in the same way in both pipelines",
         "normalisation": f"use the same mean and standard deviation for {label} in both pipelines",
-        "channel-order": f"use RGB or BGR for {label} on both sides",
+        "channel-order": "use the channel order that the model was trained with, on both sides",
         "layout": f"transpose {label} to the layout that the target expects",
         "rounded": f"keep {label} in float32 until the model reads it",
         "shift": f"crop and pad {label} in the same way in both pipelines",

@@ -199,7 +199,7 @@ class Weights:
             row,
             self.name,
             inferred.kind,
-            f"{name_op(row)} uses a {label} that {inferred.words}",
+            _describe_use(name_op(row), label, inferred.words),
             inferred.confidence,
             (
                 inferred.proof.words("with this weight", row.target.label),
@@ -207,6 +207,14 @@ class Weights:
             ),
             _advise(inferred.kind, label),
         )
+
+
+def _describe_use(subject: str, label: str, words: str) -> str:
+    """Return the title about a weight that was inferred from the results of the op that uses it."""
+    factor = words.removeprefix("is the reference's multiplied by ")
+    if factor != words:
+        return f"{subject} uses {label} multiplied by {factor}; the reference uses it unscaled"
+    return f"{subject} uses a version of {label} that {words}"
 
 
 def _count_parameters(case: Case) -> int:

@@ -80,14 +80,17 @@ def _propose_reorders(reference: Values, target: Values) -> Iterator[Relation]:
         last, first = rank - 1, rank - 3
         to_last = np.moveaxis(reference, first, last)
         to_first = np.moveaxis(reference, last, first)
-        for moved, words in (
-            (to_last, "has channels last (NHWC); the reference has channels first (NCHW)"),
-            (to_first, "has channels first (NCHW); the reference has channels last (NHWC)"),
+        for moved, new, old in (
+            (to_last, "channels last (NHWC)", "channels first (NCHW)"),
+            (to_first, "channels first (NCHW)", "channels last (NHWC)"),
         ):
             if moved.shape == target.shape:
+                words = f"has {new}; the reference's has {old}"
                 yield Relation("layout", words, moved)
             elif reference.shape == target.shape and moved.size == target.size:
-                words = f"{words}, but the same shape"
+                words = (
+                    f"holds data with {new} in a shape with {old}: it was reshaped, not transposed"
+                )
                 yield Relation("layout", words, moved.reshape(target.shape))
         for axis in sorted({first, last}):
             if reference.shape[axis] in (3, 4):

@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 Values = NDArray[np.float64]
 
 _SCALES = {
-    1 / 255: "divided by 255; the reference is not",
-    255.0: "not divided by 255; the reference is",
-    1 / 127.5: "divided by 127.5; the reference is not",
-    127.5: "not divided by 127.5; the reference is",
-    1 / 256: "divided by 256; the reference is not",
-    256.0: "not divided by 256; the reference is",
+    1 / 255: "divided by 255; the reference's is not",
+    255.0: "not divided by 255; the reference's is",
+    1 / 127.5: "divided by 127.5; the reference's is not",
+    127.5: "not divided by 127.5; the reference's is",
+    1 / 256: "divided by 256; the reference's is not",
+    256.0: "not divided by 256; the reference's is",
     255 / 256: "divided by 256 instead of 255",
     256 / 255: "divided by 255 instead of 256",
 }
@@ -64,9 +64,9 @@ def name_normalization(gain: Values, shift: Values) -> str:
 def _describe(old: str, new: str, order: tuple[int, ...]) -> str:
     reversed_order = ", with the channels in another order" if order != (0, 1, 2) else ""
     if old == _PLAIN:
-        return f"normalized with {new}{reversed_order}; the reference is not"
+        return f"normalized with {new}{reversed_order}; the reference's is not"
     if new == _PLAIN:
-        return f"not normalized; the reference is, with {old}{reversed_order}"
+        return f"not normalized; the reference's is, with {old}{reversed_order}"
     return f"normalized with {new} instead of {old}{reversed_order}"
 
 

@@ -46,19 +46,17 @@ def _propose_relations(one: Values, other: Values) -> Iterator[Relation]:
             soft = _log_softmax(one, axis)
             yield Relation(
                 "softmax",
-                "is the softmax of the reference's; the reference applies none",
+                "is passed through a softmax; the reference's is not",
                 np.exp(soft),
             )
             yield Relation(
                 "log-softmax",
-                "is the log-softmax of the reference's; the reference applies none",
+                "is passed through a log-softmax; the reference's is not",
                 soft,
             )
         with np.errstate(over="ignore"):
             sigmoid = 1 / (1 + np.exp(-one))
-        yield Relation(
-            "sigmoid", "is the sigmoid of the reference's; the reference applies none", sigmoid
-        )
+        yield Relation("sigmoid", "is passed through a sigmoid; the reference's is not", sigmoid)
         square = float(np.vdot(one, one))
         factor = float(np.vdot(one, other)) / square if square else 0.0
         if factor > 0:

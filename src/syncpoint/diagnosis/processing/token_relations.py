@@ -56,6 +56,7 @@ def _propose_padding(reference: Values, target: Values) -> Iterator[Relation]:
     reference_rows, target_rows = reference.reshape(-1, length), target.reshape(-1, length)
     padded = reference_rows.copy()
     changed = 0
+    sides = set()
     for row, (old, new) in enumerate(zip(reference_rows, target_rows, strict=True)):
         check_time()
         for side in (1, -1):
@@ -65,9 +66,13 @@ def _propose_padding(reference: Values, target: Values) -> Iterator[Relation]:
             if 0 < run < length and (rolled == new).all() and not (old == new).all():
                 padded[row] = rolled
                 changed += 1
+                sides.add(side)
                 break
     if changed:
         words = "is padded at the opposite end of the sequence"
+        if len(sides) == 1:
+            start_or_end = ("start", "end") if sides == {1} else ("end", "start")
+            words = "is padded at the {}, the reference's at the {}".format(*start_or_end)
         yield Relation("padding-side", words, padded.reshape(target.shape))
 
 

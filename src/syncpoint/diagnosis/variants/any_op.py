@@ -52,7 +52,7 @@ def _fit_scale_and_offset(
         text = (
             "negates its result"
             if abs(factor + 1) < 1e-3
-            else f"multiplies its result by {_format_factor(factor)}"
+            else f"multiplies its result by {_format_factor(factor)}; the reference does not"
         )
         yield Hypothesis(
             "negated" if abs(factor + 1) < 1e-3 else "scale",

@@ -16,6 +16,8 @@ def vary_siblings(tested_op: OpUnderTest) -> Iterable[Hypothesis]:
             output = tested_op.rerun({edge: value})
             if output is None:
                 continue
-            text = f"reads {other.op}{f':{other.index}' if other.index else ''} instead of"
-            text += f" {edge.op}{f':{edge.index}' if edge.index else ''}: the parts are swapped"
+            text = f"reads {other.op} instead of {edge.op}"
+            if edge.op == other.op:
+                text = f"reads output {other.index} of {edge.op} instead of output {edge.index}"
+            text += ": the parts are swapped"
             yield Hypothesis("parts-exchanged", text, output, simplicity=2)

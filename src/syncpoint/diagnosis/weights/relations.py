@@ -202,8 +202,9 @@ def _propose_scaled_slices(reference: Values, target: Values) -> Iterator[Relati
         rows = _name_slices(axis, reference.ndim)
         if len(off) == 1:
             words = (
-                f"has {rows[:-1] if reference.ndim == 2 else rows} {off[0]} multiplied by"
-                f" {scales[0]:.4g}; the other {factors.size - 1} are equal"
+                f"has {rows[:-1] if reference.ndim == 2 else rows} {off[0]}"
+                f" {f'multiplied by {scales[0]:.4g}' if scales[0] else 'set to zero'};"
+                f" the other {factors.size - 1} {rows} equal the reference's"
             )
         else:
             min_scale, max_scale = (scales.min(), scales.max()) if len(off) else (1.0, 1.0)

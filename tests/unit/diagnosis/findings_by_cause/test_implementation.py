@@ -41,7 +41,7 @@ def test_an_op_without_a_type_is_named_by_what_it_made():
 
 
 def test_an_op_with_a_type_is_named_by_it():
-    assert told("Conv").next == "compare Conv and its attributes on both sides"
+    assert told("Conv").next == "run second (Conv) alone with the recorded inputs"
 
 
 @pytest.mark.parametrize(

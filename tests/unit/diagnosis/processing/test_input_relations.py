@@ -59,7 +59,7 @@ CASES = {
     ),
     "no bos": (IDS, np.concatenate([IDS[:, 1:], np.ones((2, 1))], 1), "sequence-shift", "first 1"),
     "longer": (IDS, np.concatenate([np.ones((2, 1)), IDS], 1), "length", "1 more"),
-    "padding": (PADDED, LEFT, "padding-side", "opposite end"),
+    "padding": (PADDED, LEFT, "padding-side", "at the start, the reference's at the end"),
     "mask": (MASK, 1 - MASK, "mask-inverted", "inverted"),
     "no mask": (MASK, np.ones_like(MASK), "mask-missing", "missing"),
 }
