@@ -97,7 +97,7 @@ export function verdictLevel(verdict: string): { level: Level; guilt: "" | "ampl
 
 function Facts({ whole }: { whole: Overview }): JSX.Element {
   const { level, guilt } = verdictLevel(whole.verdict);
-  const said = [
+  const counts = [
     whole.counts["guilty"] && `${whole.counts["guilty"]} guilty`,
     whole.counts["first-non-finite"] && `${whole.counts["first-non-finite"]} makes non-finite`,
     whole.counts["inherited"] && `${whole.counts["inherited"]} inherited`,
@@ -124,7 +124,7 @@ function Facts({ whole }: { whole: Overview }): JSX.Element {
         <div>
           <Glyph level={level} guilt={guilt} size={11} />
           <b class={`v-${level}`}>{whole.verdict === "none" ? "no verdict" : whole.verdict_text}</b>
-          <span class="mid cut hide-s">{said.join(", ")}</span>
+          <span class="mid cut hide-s">{counts.join(", ")}</span>
         </div>
       </div>
     </>

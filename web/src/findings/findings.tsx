@@ -27,8 +27,8 @@ export function Findings(): JSX.Element {
                 <p>{warning}</p>
               </div>
             ))}
-            {whole.findings.map((finding, at) => (
-              <Card finding={finding} rank={at + 1} />
+            {whole.findings.map((finding, index) => (
+              <Card finding={finding} rank={index + 1} />
             ))}
           </>
         )}

@@ -154,10 +154,10 @@ function Trust({ whole }: { whole: Whole }): JSX.Element {
               <td class="mid">{line.text}</td>
             </tr>
           ))}
-          {[whole.target, whole.reference].map((run, at) =>
+          {[whole.target, whole.reference].map((run, index) =>
             run.available ? null : (
               <tr>
-                <td class="dim">{at ? "reference" : "target"} values</td>
+                <td class="dim">{index ? "reference" : "target"} values</td>
                 <td>
                   <Glyph level="moderate" />
                 </td>

@@ -5,14 +5,14 @@ import { numeric, plain } from "../numbers";
 
 const NAMES: Record<string, string> = { max: "max", min: "min", mean: "mean", std: "deviation", l2: "L2 norm", nan: "NaN", inf: "infinite" };
 
-export function Statistics({ found }: { found: RowDetail }): JSX.Element {
+export function Statistics({ rowDetail }: { rowDetail: RowDetail }): JSX.Element {
   const text = (value: Parameters<typeof numeric>[0]): string => {
-    const known = numeric(value);
-    return known === null ? "–" : plain(known, 4);
+    const number = numeric(value);
+    return number === null ? "–" : plain(number, 4);
   };
   const share = (value: Parameters<typeof numeric>[0]): string => {
-    const known = numeric(value);
-    return known === null ? "–" : `${plain(known * 100, 2)} %`;
+    const number = numeric(value);
+    return number === null ? "–" : `${plain(number * 100, 2)} %`;
   };
   return (
     <div class="sec">
@@ -30,7 +30,7 @@ export function Statistics({ found }: { found: RowDetail }): JSX.Element {
           </tr>
         </thead>
         <tbody>
-          {found.statistics.map((row) => (
+          {rowDetail.statistics.map((row) => (
             <tr>
               <td>{NAMES[row.name] ?? row.name}</td>
               <td>{text(row.reference)}</td>
@@ -45,8 +45,8 @@ export function Statistics({ found }: { found: RowDetail }): JSX.Element {
   );
 }
 
-export function Digest({ found }: { found: RowDetail }): JSX.Element {
-  const kind = found.target.digest_kind || found.reference.digest_kind;
+export function Digest({ rowDetail }: { rowDetail: RowDetail }): JSX.Element {
+  const kind = rowDetail.target.digest_kind || rowDetail.reference.digest_kind;
   return (
     <div class="sec">
       <h3>
@@ -54,14 +54,14 @@ export function Digest({ found }: { found: RowDetail }): JSX.Element {
         <span>{kind}</span>
       </h3>
       <p data-testid="digest">
-        {found.same_bytes ? "The bytes of both sides are the same." : "The bytes differ; a digest cannot say by how much."}
+        {rowDetail.same_bytes ? "The bytes of both sides are the same." : "The bytes differ; a digest cannot say by how much."}
       </p>
-      {(found.target.digest || found.reference.digest) && (
+      {(rowDetail.target.digest || rowDetail.reference.digest) && (
         <dl class="ev mono">
           <dt>target</dt>
-          <dd class="cut">{found.target.digest || "–"}</dd>
+          <dd class="cut">{rowDetail.target.digest || "–"}</dd>
           <dt>reference</dt>
-          <dd class="cut">{found.reference.digest || "–"}</dd>
+          <dd class="cut">{rowDetail.reference.digest || "–"}</dd>
         </dl>
       )}
     </div>

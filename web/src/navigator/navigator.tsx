@@ -5,7 +5,7 @@ import type { GroupBrief, RowBrief, UnmatchedWindow } from "../api/source";
 import { Chevron, Glyph, isHollow, Strip, Tag, TOP_LEVEL } from "../marks";
 import { count, isDecibels, scoreText } from "../numbers";
 import * as state from "../state";
-import { arrived, counts, cursor, limited, lineAt, matching, need, problem, shownBy, toggle, total, wanted } from "./lines";
+import { arrived, counts, cursor, limited, lineAt, matching, need, problem, shownBy, toggle, total, scrollTarget } from "./lines";
 
 const HEIGHT = 30;
 const ROLES: Record<string, string> = { "model-input": "model inputs", "model-output": "model outputs", parameter: "parameters", state: "states" };
@@ -167,13 +167,13 @@ function List(): JSX.Element {
   useEffect(() => need(first, last), [first, last, arrived.value]);
   useEffect(() => {
     const element = list.current;
-    const place = wanted.value?.index;
+    const place = scrollTarget.value?.index;
     if (!element || place === undefined) return;
     const above = element.scrollTop * factor;
-    const at = place * HEIGHT;
-    if (at < above + (state.grouped.value ? HEIGHT : 0) || at + HEIGHT > above + element.clientHeight)
-      element.scrollTop = Math.max(0, (at - Math.round((element.clientHeight * 0.45) / HEIGHT) * HEIGHT) / factor);
-  }, [wanted.value]);
+    const lineTop = place * HEIGHT;
+    if (lineTop < above + (state.grouped.value ? HEIGHT : 0) || lineTop + HEIGHT > above + element.clientHeight)
+      element.scrollTop = Math.max(0, (lineTop - Math.round((element.clientHeight * 0.45) / HEIGHT) * HEIGHT) / factor);
+  }, [scrollTarget.value]);
 
   let fading = 0;
   const scrolled = (event: JSX.TargetedEvent<HTMLDivElement>): void => {
@@ -183,10 +183,10 @@ function List(): JSX.Element {
     clearTimeout(fading);
     fading = window.setTimeout(() => setBubble(false), 900);
   };
-  const drawn: JSX.Element[] = [];
+  const rendered: JSX.Element[] = [];
   for (let index = first; index < last; index++) {
     const top = index * HEIGHT - offset + view.top;
-    drawn.push(<ListLine key={index} index={index} top={top} />);
+    rendered.push(<ListLine key={index} index={index} top={top} />);
   }
   const middle = lineAt(Math.floor((first + last) / 2));
   return (
@@ -202,7 +202,7 @@ function List(): JSX.Element {
         aria-activedescendant={cursor.value === null ? undefined : `line-${cursor.value}`}
         onMouseLeave={() => (state.hovered.value = null)}
       >
-        <div style={{ height: `${tall}px`, position: "relative" }}>{drawn}</div>
+        <div style={{ height: `${tall}px`, position: "relative" }}>{rendered}</div>
       </div>
       {bubble && middle && (
         <div class="bubble" aria-hidden="true">
@@ -216,12 +216,12 @@ function List(): JSX.Element {
 }
 
 function ListProblem(): JSX.Element {
-  const said = problem.value;
+  const shownProblem = problem.value;
   return (
     <div class="empty err over">
       <b>The list could not be loaded</b>
       <span>
-        {said?.problem}. {said?.cure}
+        {shownProblem?.problem}. {shownProblem?.cure}
       </span>
     </div>
   );
@@ -236,7 +236,7 @@ function Empty(): JSX.Element {
         <span>No tensor of the target found a partner in the reference. Pin pairs with --map, see docs/matching.md; the list below has them all.</span>
       </div>
     );
-  const said = [
+  const filters = [
     state.text.value && `name “${state.text.value}”`,
     state.types.value.length && `type ${state.types.value.map((type) => ROLES[type] ?? type).join(", ")}`,
     state.module.value && `module ${state.module.value}`,
@@ -247,7 +247,7 @@ function Empty(): JSX.Element {
     <div class="empty over">
       <b>No sync point matches.</b>
       <span>
-        {count(all)} are hidden by the filter: {said.join(", ")}.
+        {count(all)} are hidden by the filter: {filters.join(", ")}.
       </span>
       <button class="btn s" onClick={state.clearFilters}>
         Clear filter
@@ -379,13 +379,13 @@ function Unmatched(): JSX.Element | null {
   const shown = chosen ?? whole?.rows === 0;
   useEffect(() => {
     if (!shown || !whole) return;
-    let here = true;
-    const put = (found: UnmatchedWindow): void => {
-      if (here) setList(found);
+    let isCurrent = true;
+    const put = (window: UnmatchedWindow): void => {
+      if (isCurrent) setList(window);
     };
     void state.source.unmatched(state.text.value, 0, 200).then(put, () => undefined);
     return () => {
-      here = false;
+      isCurrent = false;
     };
   }, [shown, whole, state.text.value]);
   if (!whole) return null;

@@ -25,10 +25,10 @@ export async function loadPast(): Promise<void> {
 
 export function PastComparisons(): JSX.Element {
   const all = past.value?.comparisons ?? [];
-  const wanted = text.value.toLowerCase().split(/\s+/).filter(Boolean);
+  const searchWords = text.value.toLowerCase().split(/\s+/).filter(Boolean);
   const shown = all.filter((one) => {
-    const said = `${one.name} ${one.target} ${one.target_facts} ${one.reference} ${one.first} ${one.verdict}`.toLowerCase();
-    return wanted.every((word) => said.includes(word));
+    const searchText = `${one.name} ${one.target} ${one.target_facts} ${one.reference} ${one.first} ${one.verdict}`.toLowerCase();
+    return searchWords.every((word) => searchText.includes(word));
   });
   return (
     <section class="box" aria-label="Past comparisons">
@@ -96,8 +96,8 @@ function Line({ one }: { one: api.PastComparison }): JSX.Element {
               {problem.cure && !one.can_resume && ` · ${problem.cure}`}
             </span>
             <span class="sp" />
-            {one.can_resume && one.measured && <Look folder={one.path} name={one.name} said={(problem) => (trouble.value = problem)} />}
-            {one.can_resume && <GoOn path={one.path} name={one.name} />}
+            {one.can_resume && one.measured && <Look folder={one.path} name={one.name} onProblem={(problem) => (trouble.value = problem)} />}
+            {one.can_resume && <ResumeButton path={one.path} name={one.name} />}
           </div>
         </td>
       ) : (
@@ -124,23 +124,23 @@ function brief(sentence: string): string {
   return sentence.replace(/ \(.*\)$/s, "");
 }
 
-function GoOn({ path, name }: { path: string; name: string }): JSX.Element {
-  const [asked, setAsked] = useState(false);
+function ResumeButton({ path, name }: { path: string; name: string }): JSX.Element {
+  const [isSent, setIsSent] = useState(false);
   const act = (): void => {
-    setAsked(true);
+    setIsSent(true);
     api.resumePast(path).then(
       () => {
         trouble.value = null;
         void loadPast();
       },
       (error: unknown) => {
-        setAsked(false);
+        setIsSent(false);
         trouble.value = problemOf(error);
       },
     );
   };
   return (
-    <button type="button" class="btn s" disabled={asked} aria-label={`Go on with ${name}`} title="Runs its models, from where it was interrupted" onClick={act}>
+    <button type="button" class="btn s" disabled={isSent} aria-label={`Go on with ${name}`} title="Runs its models, from where it was interrupted" onClick={act}>
       Go on
     </button>
   );
