@@ -46,7 +46,7 @@ def test_flags_say_what_happened_and_never_overlap(page, served, width):
     ready(page)
     found = flags(page, 2)
     texts = [flag["text"] for flag in found]
-    assert texts[0].startswith("linear_9 introduces") and texts[1] == "log makes non-finite values"
+    assert texts[0].startswith("linear_9 introduces") and texts[1] == "log produces NaN or inf"
     box = page.locator(CANVAS).bounding_box()
     for at, one in enumerate(found):
         assert one["w"] > 0 and one["x"] > 0 and one["x"] + one["w"] < box["width"]

@@ -469,7 +469,7 @@ def test_what_statistics_bound_is_shown_as_a_bound_worst_first(page, served):
 
 def test_digests_are_told_apart_in_words(page, served):
     open_page(page, served("digest"))
-    assert set(page.locator(".row .score").all_inner_texts()) == {"other bytes"}
+    assert set(page.locator(".row .score").all_inner_texts()) == {"different bytes"}
     page.get_by_role("button", name=re.compile("^close")).click()
     expect(page.locator(".row .score", has_text="equal bytes").first).to_be_visible()
 

@@ -49,7 +49,7 @@ export function Code(): JSX.Element {
     wish.value = other;
   }, [file]);
   const hasBothFiles = Boolean(rowDetail?.target.file && rowDetail.reference.file);
-  // What is not at hand has no line that could be named.
+  // A file that is not available has no line to name.
   useCrumb(rowDetail, problem.value ? null : place, hasBothFiles);
   if (problem.value) return <Trouble what="The source cannot be shown" problem={problem.value} />;
   if (answer.problem && answer.key === key) return <Trouble what="The source cannot be shown" problem={answer.problem} />;
@@ -81,9 +81,9 @@ function useCrumb(rowDetail: RowDetail | null, place: Place | null, hasBothFiles
 
 function noSource(rowDetail: RowDetail): string {
   const role = rowDetail.target.role;
-  if (role === "model-input") return "It was given to the model; no line made it.";
-  if (role === "parameter") return "It is a parameter; no line made it.";
-  return "Neither run carries a source stack for it.";
+  if (role === "model-input") return "It is a model input; no source line computes it.";
+  if (role === "parameter") return "It is a parameter; no source line computes it.";
+  return "Neither run has a source stack for it.";
 }
 
 function NoSource({ rowDetail, why, file }: { rowDetail: RowDetail; why: string; file?: SourceFile }): JSX.Element {
@@ -92,7 +92,7 @@ function NoSource({ rowDetail, why, file }: { rowDetail: RowDetail; why: string;
   return (
     <div class="code nosource" tabIndex={0} aria-label="Source" data-testid="nosource">
       <div class="empty">
-        <b title={file?.file}>{file ? `${short(file.file)} is not at hand.` : `No source line is known for ${name}.`}</b>
+        <b title={file?.file}>{file ? `${short(file.file)} is not available.` : `No source line for ${name}.`}</b>
         <span>{why}</span>
         {module && <span>Its module path is known: {module}</span>}
       </div>

@@ -63,7 +63,7 @@ export function Drift(): JSX.Element {
         {drift && drift.points > 0 && !measured && (
           <p class="none">
             <span>
-              No sync point has a value of {title}: {state.drift.value?.values ? "it was not measured here" : "of what the ops made no tensor was kept as values on both sides"}. Marks on the floor are verdicts.
+              No sync point has a value of {title}: {state.drift.value?.values ? "it was not measured here" : "no op output was recorded with values on both sides"}. Marks at the bottom are verdicts.
             </span>
           </p>
         )}

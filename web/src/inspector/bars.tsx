@@ -55,7 +55,7 @@ export function Bars({ rowDetail }: { rowDetail: RowDetail }): JSX.Element {
           </text>
         ))}
         <Bar line={0} name="total" end={total} value={metricText("psnr", bars.total_psnr)} unit="dB" x={x} style={off ? { fill: "var(--surface)", stroke: `var(--${level}-line)`, "stroke-width": 1.3 } : { fill: "var(--surface)", stroke: "var(--none-line)", "stroke-width": 1.3 }} />
-        <Bar line={1} name="introduced" end={introduced} value={introduced === null ? (bars.unknown ? "not known" : "not measured") : metricText("psnr", bars.introduced_psnr)} unit={introduced === null ? "" : `dB ${times(ratio)}`} x={x} style={{ fill: past && !hollow ? `var(--${ratio !== null && ratio >= bars.large_ratio ? "large" : "moderate"}-fill)` : "var(--none-fill)" }} />
+        <Bar line={1} name="introduced" end={introduced} value={introduced === null ? (bars.unknown ? "unknown" : "not measured") : metricText("psnr", bars.introduced_psnr)} unit={introduced === null ? "" : `dB ${times(ratio)}`} x={x} style={{ fill: past && !hollow ? `var(--${ratio !== null && ratio >= bars.large_ratio ? "large" : "moderate"}-fill)` : "var(--none-fill)" }} />
         <Bar line={2} name="expected" end={expected} value={expected === null ? "–" : metricText("psnr", bars.expected_psnr)} unit={expected === null ? "" : "dB"} x={x} style={{ fill: "var(--none-fill)" }} />
       </svg>
       {bars.unknown && <p class="aside">Introduced error is not known: {bars.unknown}</p>}

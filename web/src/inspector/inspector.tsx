@@ -81,7 +81,7 @@ function Absent({ rowDetail }: { rowDetail: RowDetail }): JSX.Element | null {
     <div class="sec">
       <h3>Tensors</h3>
       <div class="empty" data-testid="missing">
-        <b>The values are not at hand</b>
+        <b>The values are not available</b>
         <span>{rowDetail.missing}</span>
         {rowDetail.basis === "statistics" && <span class="dim">Heatmaps, value histograms and worst elements need the values: capture with --record values.</span>}
         {rowDetail.basis === "values" && rowDetail.metrics.length > 0 && <span class="dim">Measurements stay; heatmaps, value histograms and worst elements need the values.</span>}

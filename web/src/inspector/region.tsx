@@ -51,7 +51,7 @@ export function Region({ rowDetail }: { rowDetail: RowDetail }): JSX.Element | n
 }
 
 function describe(piece: Piece): string {
-  const where = piece.file ? `${short(piece.file)}:${piece.line}` : "no source line is known";
+  const where = piece.file ? `${short(piece.file)}:${piece.line}` : "source line unknown";
   const kind = piece.row === null ? "computed together with the others; shows its line" : "has a sync point of its own";
   return [piece.type, piece.module, where, kind].filter(Boolean).join("\n");
 }

@@ -58,7 +58,7 @@ export function Tensors({ rowDetail }: { rowDetail: RowDetail }): JSX.Element {
       {answer.problem && <Trouble what="The values cannot be shown" problem={answer.problem} />}
       {answer.problem && state.slice.value && (
         <button class="btn s" onClick={() => (state.slice.value = "")}>
-          First slice again
+          Back to the first slice
         </button>
       )}
       {shown && (shown.map.rows ? <Maps shown={shown} complex={/^c\d/.test(rowDetail.target.dtype)} /> : <p class="aside">The tensors are empty.</p>)}

@@ -23,10 +23,10 @@ export function Statistics({ rowDetail }: { rowDetail: RowDetail }): JSX.Element
       <table class="wt" data-testid="statistics">
         <thead>
           <tr>
-            <th>figure</th>
+            <th>statistic</th>
             <th>reference</th>
             <th>target</th>
-            <th>rel. diff.</th>
+            <th>relative difference</th>
           </tr>
         </thead>
         <tbody>
@@ -40,7 +40,7 @@ export function Statistics({ rowDetail }: { rowDetail: RowDetail }): JSX.Element
           ))}
         </tbody>
       </table>
-      <p class="aside">Statistics can prove a difference, hardly equality.</p>
+      <p class="aside">Statistics can prove a difference but not equality.</p>
     </div>
   );
 }
@@ -54,7 +54,7 @@ export function Digest({ rowDetail }: { rowDetail: RowDetail }): JSX.Element {
         <span>{kind}</span>
       </h3>
       <p data-testid="digest">
-        {rowDetail.same_bytes ? "The bytes of both sides are the same." : "The bytes differ; a digest cannot say by how much."}
+        {rowDetail.same_bytes ? "The bytes of both sides are equal." : "The bytes differ; a digest does not show by how much."}
       </p>
       {(rowDetail.target.digest || rowDetail.reference.digest) && (
         <dl class="ev mono">

@@ -4,6 +4,7 @@ import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { GroupBrief, RowBrief, UnmatchedWindow } from "../api/source";
 import { Chevron, Glyph, isHollow, Strip, Tag, TOP_LEVEL } from "../marks";
 import { count, isDecibels, scoreText } from "../numbers";
+import { ProblemText } from "../problem";
 import * as state from "../state";
 import { arrived, counts, cursor, limited, lineAt, matching, need, problem, shownBy, toggle, total, scrollTarget } from "./lines";
 
@@ -34,7 +35,7 @@ function Head(): JSX.Element {
   const button = (which: "similarity" | "operation", word: string, up: string, down: string): JSX.Element => {
     const on = state.sort.value === which;
     return (
-      <button aria-pressed={on} onClick={by(which)} title={on ? `${state.descending.value ? down : up}; click to turn round` : `sort by ${which}`}>
+      <button aria-pressed={on} onClick={by(which)} title={on ? `${state.descending.value ? down : up}; click to reverse` : `sort by ${which}`}>
         {word}
         {on && <span aria-hidden="true">{state.descending.value ? " ↓" : " ↑"}</span>}
       </button>
@@ -107,7 +108,7 @@ function Filters(): JSX.Element {
         {level("moderate", "moderate", <Glyph level="moderate" />)}
         {level(
           "inherited",
-          "inherited: damaged, not guilty",
+          "inherited: affected, not guilty",
           <>
             <Glyph level="large" guilt="inherited" />
             <Glyph level="moderate" guilt="inherited" />
@@ -216,13 +217,10 @@ function List(): JSX.Element {
 }
 
 function ListProblem(): JSX.Element {
-  const shownProblem = problem.value;
   return (
     <div class="empty err over">
       <b>The list could not be loaded</b>
-      <span>
-        {shownProblem?.problem}. {shownProblem?.cure}
-      </span>
+      {problem.value && <ProblemText problem={problem.value} />}
     </div>
   );
 }
@@ -287,7 +285,7 @@ function Group({ line, index, style }: Placed & { line: GroupBrief }): JSX.Eleme
         cursor.value = index;
         toggle(line.group);
       }}
-      title={line.group || "outside of any module"}
+      title={line.group || "outside every module"}
     >
       <Chevron open={line.open} />
       <Glyph level={line.level} guilt={line.guilt} />
@@ -341,7 +339,7 @@ function Row({ line, index, style }: Placed & { line: RowBrief }): JSX.Element {
       </div>
       {line.basis === "values" ? <Bar line={line} hollow={hollow} /> : line.same_bytes !== null ? null : <span class="chip basis" title={line.basis}>{line.basis === "statistics" ? "stat." : line.basis || line.reason_code}</span>}
       <div class={`num score v-${level} ${line.same_bytes !== null ? "bytes" : ""}`}>
-        {line.same_bytes !== null ? (line.same_bytes ? "equal bytes" : "other bytes") : line.bad > 0 && line.score === null ? "NaN" : scoreText(shownBy.value, line.score, line.bound)}
+        {line.same_bytes !== null ? (line.same_bytes ? "equal bytes" : "different bytes") : line.bad > 0 && line.score === null ? "NaN" : scoreText(shownBy.value, line.score, line.bound)}
         {line.bad > 0 && <small> ×{line.bad > 999 ? "…" : line.bad}</small>}
       </div>
     </div>

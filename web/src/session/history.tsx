@@ -93,7 +93,7 @@ function Line({ one }: { one: api.PastComparison }): JSX.Element {
             <Glyph level="none" />
             <span class="why">
               {brief(problem.problem)}
-              {problem.cure && !one.can_resume && ` · ${problem.cure}`}
+              {problem.cure && !one.can_resume && `. Fix: ${problem.cure}`}
             </span>
             <span class="sp" />
             {one.can_resume && one.measured && <Look folder={one.path} name={one.name} onProblem={(problem) => (trouble.value = problem)} />}
@@ -111,7 +111,7 @@ function Line({ one }: { one: api.PastComparison }): JSX.Element {
           <td class="mid cut">{one.first || "–"}</td>
           <td class="num">{one.output === null ? "n/a" : metricText("psnr", one.output)}</td>
           <td class="num">{one.coverage === null ? "–" : percent(one.coverage)}</td>
-          <td class="num">{one.guilty === null ? <span title="introduced error is not known">–</span> : one.guilty}</td>
+          <td class="num">{one.guilty === null ? <span title="introduced error is unknown">–</span> : one.guilty}</td>
         </>
       )}
       <td class="num dim">{when(one.when)}</td>
@@ -140,8 +140,8 @@ function ResumeButton({ path, name }: { path: string; name: string }): JSX.Eleme
     );
   };
   return (
-    <button type="button" class="btn s" disabled={isSent} aria-label={`Go on with ${name}`} title="Runs its models, from where it was interrupted" onClick={act}>
-      Go on
+    <button type="button" class="btn s" disabled={isSent} aria-label={`Resume ${name}`} title="Run its models again and continue from where it was interrupted" onClick={act}>
+      Resume
     </button>
   );
 }

@@ -91,7 +91,7 @@ export function Picker(): JSX.Element | null {
               </button>
             </li>
           ))}
-          {entries.length === 0 && <li class="dim none">{folder?.entries.length ? "nothing of that name here" : "nothing here"}</li>}
+          {entries.length === 0 && <li class="dim none">{folder?.entries.length ? "no matching file" : "empty folder"}</li>}
           {(folder?.left_out ?? 0) > 0 && <li class="dim none">and {folder?.left_out} more; type the path</li>}
         </ul>
         <footer>

@@ -58,7 +58,7 @@ export function Progress(): JSX.Element {
   );
 }
 
-const TITLES: Record<api.Job["state"], string> = { queued: "Waits", running: "Comparing", done: "Compared", failed: "Could not compare", cancelled: "Cancelled" };
+const TITLES: Record<api.Job["state"], string> = { queued: "Waiting", running: "Running", done: "Done", failed: "Failed", cancelled: "Cancelled" };
 
 function Card({ job }: { job: api.Job }): JSX.Element {
   const [isSent, setIsSent] = useState(false);
@@ -101,7 +101,7 @@ function Card({ job }: { job: api.Job }): JSX.Element {
         )}
         {isOver(job) && job.can_resume && (
           <button type="button" class="btn s" disabled={isSent} onClick={() => act(api.resume)}>
-            Go on
+            Resume
           </button>
         )}
         {isOver(job) && (
@@ -114,7 +114,7 @@ function Card({ job }: { job: api.Job }): JSX.Element {
       {job.drift && <Strip drift={job.drift} />}
       {job.problem && <Failed job={job} problem={job.problem} />}
       {job.state === "cancelled" && (
-        <p class="words dim">{job.can_resume ? `What is finished is kept in ${short(job.folder)}; Go on takes it up from there.` : "Nothing is left of it."}</p>
+        <p class="words dim">{job.can_resume ? `The finished part is saved in ${short(job.folder)}; Resume continues from there.` : "Nothing was saved."}</p>
       )}
       {job.warnings.length > 0 && (
         <ul class="words warn">
@@ -146,7 +146,7 @@ function SoFar({ job }: { job: api.Job }): JSX.Element | null {
   const levels = (["large", "moderate", "close", "none"] as Level[]).filter((level) => job.counts[level]);
   if (!levels.length || job.state !== "running") return null;
   return (
-    <span class="sofar" title="By their total error so far; who only inherited it is known at the end">
+    <span class="sofar" title="By total error so far; which ops only inherit it is known at the end">
       {levels.map((level) => (
         <span>
           <Glyph level={level} /> {count(job.counts[level] as number)}
@@ -205,14 +205,15 @@ function Stages({ job }: { job: api.Job }): JSX.Element {
 }
 
 function stageText(stage: Stage): string {
-  if (stage.state === "waits" || stage.state === "left out") return stage.state;
+  if (stage.state === "waits") return "waiting";
+  if (stage.state === "left out") return "skipped";
   if (stage.state === "failed" || stage.state === "stopped") {
     const reached = stage.total ? ` at ${count(stage.done)} of ${count(stage.total)}` : "";
     return `${stage.state}${reached}${stage.seconds ? ` after ${time(stage.seconds)}` : ""}`;
   }
   const unit = UNITS[stage.stage];
-  if (stage.state === "now") return stage.total ? `${count(stage.done)} of ${count(stage.total)} ${unit}` : stage.done ? `${count(stage.done)} ${unit}` : "at work";
-  if (stage.stage === "introduced" && !stage.done) return "not known";
+  if (stage.state === "now") return stage.total ? `${count(stage.done)} of ${count(stage.total)} ${unit}` : stage.done ? `${count(stage.done)} ${unit}` : "running";
+  if (stage.stage === "introduced" && !stage.done) return "unknown";
   return `${count(stage.done)} ${stage.stage === "introduced" ? "sync points" : unit} · ${time(stage.seconds)}`;
 }
 

@@ -64,7 +64,7 @@ export function Side({ role }: { role: form.Role }): JSX.Element {
         <span class="dim">{words.text}</span>
       </header>
       <div class="f">
-        <Line label="Take it from">
+        <Line label="Source">
           <Segments label={`Take ${words.letter} from`} value={side.from.value} choices={words.from} onChoose={(from) => (side.from.value = from)} />
         </Line>
         <Line label={side.from.value === "model" ? "Model" : side.from.value === "recording" ? "Run or dump" : "Intermediates"} of={path}>
@@ -121,7 +121,7 @@ function PathDescription({ role, description }: { role: form.Role; description: 
         <span>{description.text}</span>
       )}
       {description.kind === "model" && !description.sure && (
-        <button type="button" class="btn s check" disabled={busy} title="Open it now, which runs its code, and see what it takes" onClick={check}>
+        <button type="button" class="btn s check" disabled={busy} title="Open the model now (runs its code) and show its inputs" onClick={check}>
           {busy ? "Opening…" : "Check"}
         </button>
       )}
@@ -223,12 +223,12 @@ function ItsModel(): JSX.Element {
         <PathField
           id="reference-model"
           value={form.referenceModel.value}
-          placeholder="not named"
+          placeholder="none"
           onInput={(value) => (form.referenceModel.value = value)}
           onChoose={() => void choose("the model of the reference", (path) => (form.referenceModel.value = path))}
         />
       </Line>
-      <div class="hint">Named, its ops are run again on the target's values, and guilty is told from inherited.</div>
+      <div class="hint">If set, its ops run again on the target's values, which separates guilty from inherited.</div>
     </>
   );
 }

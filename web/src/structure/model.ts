@@ -132,7 +132,7 @@ export interface Model {
   links: Link[];
   evidence: ByRow<string>;
   complete: boolean;
-  /** Why a run is not at hand, of both; "" where it is. */
+  /** Why each run is not available; "" if it is. */
   missing: [string, string];
 }
 

@@ -252,7 +252,7 @@ export class Pane {
     this.overall = true;
     this.fit();
     const { model, height } = this;
-    if (model && model.root.height * DISCERNIBLE > height) this.say("The graphs are too tall to be seen as a whole: they fit the width.", true);
+    if (model && model.root.height * DISCERNIBLE > height) this.say("The graphs are too tall to fit; they are fitted to the width.", true);
     else this.tell();
   }
 
@@ -413,7 +413,7 @@ export class Pane {
     const row = state.selected.peek();
     const alone = state.alone.peek();
     if (alone) {
-      const where = model?.complete ? "has no op in the graphs" : "is in no module that is open";
+      const where = model?.complete ? "has no op in the graphs" : "is not in an open module";
       return this.say(`${alone.op} of the ${alone.side}${this.lone ? `: ${alone.reason}` : ` ${where}`}`, true);
     }
     if (this.lone) {
@@ -482,7 +482,7 @@ export class Pane {
     const shown = new Set(group.parts?.[TARGET].rows);
     const isShown = group.rows.map((row) => shown.has(row));
     const row = group.rows[rest.rest === "before" ? isShown.indexOf(true) - 1 : isShown.lastIndexOf(true) + 1];
-    if (row === undefined) return this.say("They have no sync point, and cannot be asked for.", true);
+    if (row === undefined) return this.say("These ops have no sync point and cannot be loaded.", true);
     await this.fetch(group, row);
     await this.open(group);
     const item = this.model?.byRow.get(row);

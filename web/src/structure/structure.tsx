@@ -64,7 +64,7 @@ export function Structure(): JSX.Element {
         {model && !model.root.children?.length && (
           <div class="empty over">
             <b>There are no ops to show</b>
-            <span>The comparison knows no op of either run.</span>
+            <span>The comparison stores no op of either run.</span>
           </div>
         )}
         <p id="structure-words" class={words.aloud ? "said" : "unseen"} aria-live="polite">
@@ -75,7 +75,7 @@ export function Structure(): JSX.Element {
   );
 }
 
-/** Which run is not at hand, and what is shown in its place. */
+/** Which run is not available, and what is shown in its place. */
 function Missing({ model }: { model: Model | null }): JSX.Element | null {
   const reasons = model?.missing;
   if (!reasons || (!reasons[0] && !reasons[1])) return null;
@@ -83,11 +83,11 @@ function Missing({ model }: { model: Model | null }): JSX.Element | null {
     <div class="missing">
       {reasons[0] && reasons[1] && (
         <p>
-          Neither run is at hand: {reasons[0]}; {reasons[1]}. Shown is what the comparison knows, of the reference without edges.
+          Neither run is available: {reasons[0]}; {reasons[1]}. Only what the comparison stores is shown, without edges in the reference.
         </p>
       )}
-      {reasons[0] && !reasons[1] && <p title={reasons[0]}>The target run is not at hand: {reasons[0]}. Its ops are those that the comparison knows.</p>}
-      {reasons[1] && !reasons[0] && <p title={reasons[1]}>The reference run is not at hand: {reasons[1]}. Only ops of sync points and unmatched ones are shown, without edges.</p>}
+      {reasons[0] && !reasons[1] && <p title={reasons[0]}>The target run is not available: {reasons[0]}. Only the ops stored in the comparison are shown.</p>}
+      {reasons[1] && !reasons[0] && <p title={reasons[1]}>The reference run is not available: {reasons[1]}. Only ops of sync points and unmatched ops are shown, without edges.</p>}
     </div>
   );
 }
