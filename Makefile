@@ -97,6 +97,7 @@ fuzz: $(VENV)/.dev
 
 # How often the diagnosis names the right cause and op of a planted fault: all kinds of one seed, or
 # those of a pattern. Writes zoo-report/seed-N.md and .json; fails below 95 %.
+# tools/list_findings.py lists every text of the findings in such a report.
 SEED ?= 0
 ENTRIES ?= *
 zoo: $(VENV)/.dev

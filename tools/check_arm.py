@@ -41,21 +41,21 @@ def output(compiler: str, runner: list[str], folder: Path) -> list[str]:
         [compiler, *FLAGS, ROOT / "tests" / "native" / "portable.cpp", *sources, "-o", program],
         check=True,
     )
-    found = subprocess.run(
+    process = subprocess.run(
         [*runner, program],
         check=True,
         capture_output=True,
         text=True,
         env={**os.environ, "SYNCPOINT_ISA": "baseline"},
     )
-    return found.stdout.splitlines()
+    return process.stdout.splitlines()
 
 
-def same(here: str, there: str) -> bool:
+def has_equal_bits(native: str, emulated: str) -> bool:
     """Equal bits, but for the last ones of decibels."""
-    if DECIBELS.sub("", here) != DECIBELS.sub("", there):
+    if DECIBELS.sub("", native) != DECIBELS.sub("", emulated):
         return False
-    for (_, a), (_, b) in zip(DECIBELS.findall(here), DECIBELS.findall(there), strict=True):
+    for (_, a), (_, b) in zip(DECIBELS.findall(native), DECIBELS.findall(emulated), strict=True):
         x, y = (struct.unpack(">d", bytes.fromhex(text))[0] for text in (a, b))
         if x != y and not abs(x - y) <= 1e-14 * max(abs(x), abs(y)):
             return False
@@ -70,12 +70,12 @@ def main() -> int:
         return 1
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        here = output("g++", [], folder)
-        there = output("aarch64-linux-gnu-g++", ["qemu-aarch64"], folder)
-    wrong = [a for a, b in zip(here, there, strict=True) if not same(a, b)]
+        native = output("g++", [], folder)
+        emulated = output("aarch64-linux-gnu-g++", ["qemu-aarch64"], folder)
+    wrong = [a for a, b in zip(native, emulated, strict=True) if not has_equal_bits(a, b)]
     for line in wrong[:5]:
         sys.stderr.write(f"check_arm: differs: {line[:60]}\n")
-    sys.stdout.write(f"arm: {len(here) - len(wrong)} of {len(here)} cases agree\n")
+    sys.stdout.write(f"arm: {len(native) - len(wrong)} of {len(native)} cases agree\n")
     return 1 if wrong else 0
 
 

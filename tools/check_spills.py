@@ -31,18 +31,18 @@ SPILL = re.compile(r"^%[xy]mm\d+,-?(0x[0-9a-f]+)?\(%r[sb]p\)")
 
 def functions(listing: str) -> dict[str, list[list[tuple[int, str, str]]]]:
     """Instructions of every copy of each hot function: address, name, operands."""
-    found: dict[str, list[list[tuple[int, str, str]]]] = {name: [] for name in HOT}
+    copies: dict[str, list[list[tuple[int, str, str]]]] = {name: [] for name in HOT}
     current: list[tuple[int, str, str]] | None = None
     for line in listing.splitlines():
         if head := FUNCTION.match(line):
-            current = [] if head[1] in found else None
+            current = [] if head[1] in copies else None
             if current is not None:
-                found[head[1]].append(current)
+                copies[head[1]].append(current)
         elif not line.strip():
             current = None
         elif current is not None and (parts := INSTRUCTION.match(line)):
             current.append((int(parts[1], 16), parts[2], parts[3]))
-    return found
+    return copies
 
 
 def spills(code: list[tuple[int, str, str]]) -> list[str]:

@@ -12,8 +12,8 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT / "tests")]
 IMAGES = ROOT / "docs" / "images"
-WIDE = {"width": 1440, "height": 900}
-NARROW = {"width": 1280, "height": 800}
+DESKTOP_VIEWPORT = {"width": 1440, "height": 900}
+LAPTOP_VIEWPORT = {"width": 1280, "height": 800}
 
 
 def main() -> None:
@@ -35,12 +35,24 @@ def main() -> None:
             session = browser_server.start("session")
         try:
             for name, served, state, view, scheme in (
-                ("findings", guilty, {}, WIDE, "light"),
-                ("guilty", guilty, {"row": "g", "sort": "operation", "grouped": 1}, WIDE, "light"),
-                ("dark", guilty, {"row": "g", "sort": "operation", "grouped": 1}, WIDE, "dark"),
-                ("inherited", guilty, {"row": "i", "sort": "operation"}, NARROW, "light"),
-                ("statistics", statistics, {"row": "d"}, NARROW, "light"),
-                ("session", session, {}, WIDE, "light"),
+                ("findings", guilty, {}, DESKTOP_VIEWPORT, "light"),
+                (
+                    "guilty",
+                    guilty,
+                    {"row": "g", "sort": "operation", "grouped": 1},
+                    DESKTOP_VIEWPORT,
+                    "light",
+                ),
+                (
+                    "dark",
+                    guilty,
+                    {"row": "g", "sort": "operation", "grouped": 1},
+                    DESKTOP_VIEWPORT,
+                    "dark",
+                ),
+                ("inherited", guilty, {"row": "i", "sort": "operation"}, LAPTOP_VIEWPORT, "light"),
+                ("statistics", statistics, {"row": "d"}, LAPTOP_VIEWPORT, "light"),
+                ("session", session, {}, DESKTOP_VIEWPORT, "light"),
             ):
                 take(browser, name, served, state, view, scheme)
         finally:
@@ -54,8 +66,8 @@ def take(
 ) -> None:
     """One picture; a row is named by a key that leads to it."""
     page = browser.new_page(viewport=view, color_scheme=scheme, reduced_motion="reduce")
-    said = {key: value for key, value in state.items() if key != "row"}
-    page.goto(served.at(**said))
+    address_state = {key: value for key, value in state.items() if key != "row"}
+    page.goto(served.at(**address_state))
     page.wait_for_timeout(2500)
     for key in {"g": ["g"], "i": ["g", "ArrowDown"], "d": ["ArrowDown"]}.get(
         state.get("row", ""), []

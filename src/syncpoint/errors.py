@@ -33,20 +33,23 @@ class SyncpointError(Exception):
     """Base class. `problem` is a sentence that says what is wrong, `cure` says what to do about it.
 
     Both may quote untrusted names and file contents and are stored unchanged; the message escapes
-    them, so that it can be shown anywhere. `SyncpointError(expected, found, cure)` is the older
-    form: its problem reads "expected ...; found ...".
+    them, so that it can be shown anywhere. `expected` and `found` are kept for older programs:
+    `found` is the problem, and `expected` is empty.
     """
 
     exit_code = EXIT_FAILED
 
-    def __init__(
-        self, problem: str, found: str | None = None, older_cure: str = "", *, cure: str = ""
-    ) -> None:
-        self.expected = "" if found is None else problem
-        self.problem = problem if found is None else f"expected {problem}; found {found}"
-        self.found = problem if found is None else found
-        self.cure = cure or older_cure
-        super().__init__(self.problem)  # pickle calls the class with these arguments
+    expected = ""
+
+    def __init__(self, problem: str, *, cure: str = "") -> None:
+        self.problem = problem
+        self.cure = cure
+        super().__init__(problem)  # pickle calls the class with these arguments
+
+    @property
+    def found(self) -> str:
+        """Same as `problem`."""
+        return self.problem
 
     @property
     def detail(self) -> str:

@@ -226,7 +226,7 @@ def test_a_tensor_that_matching_looked_at_is_verified_without_a_partner(tmp_path
     rows = [row for row in found.rows if row.target.label != "c"]
     found = replace(found, rows=rows, unmatched=[alone])
     assert found.verdict is Verdict.LARGE and found.exit_code() == 1
-    assert "■ damaged: the target's c has no counterpart" in " ".join(as_text(found).split())
+    assert "■ damaged: c of the target has no counterpart" in " ".join(as_text(found).split())
     assert replace(found, unmatched=[]).exit_code() == 0
 
 

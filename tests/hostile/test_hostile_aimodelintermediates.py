@@ -254,4 +254,4 @@ def test_any_bytes_as_metadata_bring_only_our_errors(tmp_path_factory, data):
     path = write(tmp_path_factory.mktemp("fuzz"), data)
     with pytest.raises(SyncpointError):
         AimodelIntermediates().open(path)
-        raise FormatError("any outcome", "it opened")
+        raise FormatError("it opened")

@@ -239,7 +239,7 @@ def test_what_python_shows_of_a_comparison(place):
 
 
 def test_errors_and_warnings_keep_their_parts_and_show_them_in_one_line():
-    error = FormatError("x", HOSTILE["clear"] + HOSTILE["verdict"], "y" * 100_000)
+    error = FormatError(HOSTILE["clear"] + HOSTILE["verdict"], cure="y" * 100_000)
     assert error.found == HOSTILE["clear"] + HOSTILE["verdict"]
     assert not _DRIVES.search(str(error)) and "\n" not in str(error)
     assert len(str(error)) < 5000

@@ -7,11 +7,11 @@ import pytest
 from syncpoint import errors
 
 ALL = [
-    errors.InputError("a run", "a picture", "name a folder ending in .run"),
-    errors.FormatError("schema 1", "schema 7\nand a newline", "upgrade syncpoint"),
+    errors.InputError("x.png is not a run", cure="name a folder ending in .run"),
+    errors.FormatError("schema 7\nand a newline is unknown", cure="upgrade syncpoint"),
     errors.MissingExtra("torch", "torch", "capturing an nn.Module"),
-    errors.CaptureError("the model to run", "RuntimeError: boom"),
-    errors.Unsupported("a local file", "an address", "download it first"),
+    errors.CaptureError("the model failed: RuntimeError: boom"),
+    errors.Unsupported("an address cannot be opened", cure="download it first"),
     errors.InputError("x.run already exists", cure="add --force or choose another name"),
     errors.WriteError("x.csv", "disk full", "free some space"),
 ]

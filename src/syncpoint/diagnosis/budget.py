@@ -1,8 +1,8 @@
-"""What a diagnosis may read and how long it may take, and the reads that keep to it.
+"""Limits of a diagnosis: how much it may read, how long it may take, and reads within the limits.
 
-Every cause reads values through this module. A tensor up to `MAX_ELEMENTS` is read whole. Of a
-larger one a cause may look at a sample (large_tensor_samples.py); a finding that rests on a sample
-says so and is never sure.
+Every cause reads values through this module. A tensor up to `MAX_ELEMENTS` is read completely. Of a
+larger one a cause may read a sample (large_tensor_samples.py); a finding that rests on a sample
+says so and has a lower confidence.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from syncpoint.run.reader import Run
 Values = NDArray[np.float64]
 
 MAX_ELEMENTS = 1 << 24
-"""Elements of the largest tensor that is read whole: 128 MiB in float64."""
+"""Elements of the largest tensor to read completely: 128 MiB in float64."""
 MAX_REGION_ELEMENTS = 1 << 26
-"""Elements that the ops behind one sync point read and give, up to which they are computed again:
-512 MiB in float64, of which an experiment holds a few copies."""
+"""Maximum elements of inputs and outputs of a region to compute again: 512 MiB in float64, of which
+an experiment holds a few copies."""
 WINDOW_ELEMENTS = 1 << 22
-"""Elements of a window, where a tensor is read in windows."""
+"""Elements of a window, for tensors that are read in windows."""
 EXTRA_SECONDS = 60.0
-"""How long values may still be looked at when the time for experiments is over."""
+"""Seconds for reading values after the time for experiments is over."""
 
 
 class TimeUp(Exception):
@@ -41,18 +41,18 @@ class TimeUp(Exception):
 
 @dataclass
 class Budget:
-    """The limits of one diagnosis, and what they kept it from reading."""
+    """The limits of one diagnosis, and what it did not read because of them."""
 
     end: float = float("inf")
-    """On the clock of `monotonic`."""
+    """End of the diagnosis, on the clock of `monotonic`."""
     samples: dict[TensorKey, str] = field(default_factory=dict)
-    """Target tensor -> which part of its sync point was looked at, in words."""
+    """Target tensor -> text about the sample that was read of its sync point."""
     too_large: dict[TensorKey, int] = field(default_factory=dict)
-    """Tensor that was not read, or whose op was not computed again -> elements."""
+    """Tensor that was not read, or whose op was not computed again -> number of elements."""
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Let the reads of this module keep to these limits."""
+        """Apply these limits to the reads of this module."""
         token = _ACTIVE.set(self)
         try:
             yield
@@ -64,7 +64,7 @@ _ACTIVE: ContextVar[Budget | None] = ContextVar("budget of the diagnosis", defau
 
 
 def check_time() -> None:
-    """Raise TimeUp when the diagnosis has run for too long."""
+    """Raise TimeUp if the diagnosis has run for too long."""
     budget = _ACTIVE.get()
     if budget is not None and monotonic() > budget.end:
         raise TimeUp
@@ -77,9 +77,9 @@ def note_too_large(key: TensorKey, elements: int) -> None:
         budget.too_large[key] = elements
 
 
-def real_values(run: Run, tensor: Tensor | None) -> Values | None:
-    """The numbers of a recorded tensor in float64; None where they were not kept, cannot be read,
-    or are more than `MAX_ELEMENTS`."""
+def read_real_values(run: Run, tensor: Tensor | None) -> Values | None:
+    """Read a recorded tensor in float64; None if its values were not kept, cannot be read, or are
+    more than `MAX_ELEMENTS`."""
     if tensor is None or not _is_readable(tensor):
         return None
     try:
@@ -88,8 +88,8 @@ def real_values(run: Run, tensor: Tensor | None) -> Values | None:
         return None
 
 
-def stored_values(run: Run, tensor: Tensor | None) -> NDArray[Any] | None:
-    """The same as they are stored: integers where the tensor is quantized."""
+def read_stored_values(run: Run, tensor: Tensor | None) -> NDArray[Any] | None:
+    """Read a recorded tensor as it is stored: integers if it is quantized."""
     if tensor is None or not _is_readable(tensor):
         return None
     try:
@@ -108,9 +108,9 @@ def _is_readable(tensor: Tensor) -> bool:
     return True
 
 
-def windows(run: Run, tensor: Tensor) -> Iterator[Values]:
-    """All elements of a tensor in row-major order, in float64, a window at a time. What is stored
-    as integers stays integers."""
+def read_windows(run: Run, tensor: Tensor) -> Iterator[Values]:
+    """Yield all elements of a tensor in row-major order, in float64, one window at a time.
+    Quantized tensors are not dequantized."""
     for start in range(0, tensor.count, WINDOW_ELEMENTS):
         check_time()
         stop = min(start + WINDOW_ELEMENTS, tensor.count)

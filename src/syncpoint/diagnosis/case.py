@@ -1,6 +1,6 @@
-"""What the causes look at: a comparison, its runs where they are at hand, and its models.
+"""What the causes look at: a comparison, its runs if they are available, and its models.
 
-Everything is asked for when a cause needs it: most comparisons are explained by a few ops.
+Everything is read and computed when a cause needs it: a few ops explain most comparisons.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from syncpoint.runtimes.protocol import Evaluates, Inputs
 
 Array = NDArray[Any]
 Values = NDArray[np.float64]
-_ROUNDINGS = 4
-"""Of the greatest value: as much error is nobody's fault."""
-_PARTS = 4
-"""Of a tensor that is split up, so many parts are considered."""
+_MAX_ERROR_ROUNDINGS = 4
+"""Roundings of the greatest value up to which an op is innocent."""
+_MAX_PARTS = 4
+"""Parts of a split tensor to consider."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,12 @@ class Subject:
 
     label: str
     capture: Callable[..., Run]
-    """`capture(inputs=None, **options)`: on the recorded inputs where none are given; the options
-    are those of its runtime, on top of those that it was recorded with."""
+    """`capture(inputs=None, **options)`: runs on the recorded inputs if none are given. The options
+    are those of its runtime, in addition to those of the recording."""
     runtime: str = ""
     replay: Callable[[Mapping[TensorKey, Array]], Mapping[TensorKey, Array]] | None = None
-    """Runs it on the recorded inputs with other values in the place of some tensors: the model's
-    outputs. None where its runtime cannot."""
+    """Runs it on the recorded inputs with some tensors replaced and returns the outputs. None if
+    its runtime cannot."""
 
 
 @dataclass
@@ -69,35 +69,34 @@ class Case:
 
     result: Result
     target: Run | None = None
-    """None where it is not at hand; `absent` then says why."""
+    """None if it is not available; `absent` then says why."""
     reference: Run | None = None
     _: KW_ONLY
     absent: Mapping[str, str] = field(default_factory=dict)
     """Side -> why its run cannot be read."""
     subjects: Mapping[str, Subject] = field(default_factory=dict)
-    """Side -> its model, where it may be run again."""
-    asked: Mapping[str, Any] = field(default_factory=dict)
-    """What the caller gave besides: `prepared`, what two pipelines made of one raw sample."""
+    """Side -> its model, if it may be run again."""
+    extras: Mapping[str, Any] = field(default_factory=dict)
+    """What else the caller gave: `prepared`, the results of two pipelines on one raw sample."""
     seconds: float = 60.0
-    """After this long no more experiments are begun, and `budget.EXTRA_SECONDS` later no more
-    values are looked at."""
-    found: list[Finding] = field(default_factory=list)
-    """What the causes before this one found."""
+    """Time after which no experiment begins; `budget.EXTRA_SECONDS` later no value is read."""
+    findings: list[Finding] = field(default_factory=list)
+    """Findings of the causes before this one."""
     experiments: list[str] = field(default_factory=list)
-    """What was run, in words."""
-    memory: dict[str, Any] = field(default_factory=dict)
-    """What is costly to find and wanted by several causes."""
+    """What was run, one text for each run."""
+    cache: dict[str, Any] = field(default_factory=dict)
+    """Costly results that several causes need."""
     compared_sides: Sides | None = None
-    """Both runs as the comparison read them; None where it was loaded from disk."""
+    """Both runs as the comparison read them; None if it was loaded from disk."""
 
     def __post_init__(self) -> None:
-        self._begun = monotonic()
-        self.budget = Budget(self._begun + self.seconds + budget.EXTRA_SECONDS)
+        self._start = monotonic()
+        self.budget = Budget(self._start + self.seconds + budget.EXTRA_SECONDS)
         self._runs: dict[Any, Run | None] = {}
         self._experiments: dict[TensorKey, RegionExperiment | None] = {}
-        self._taken_in: dict[TensorKey, OpKey] = {}
+        self._folded_norms: dict[TensorKey, OpKey] = {}
 
-    # What there is
+    # The comparison and its values
 
     @property
     def rows(self) -> list[Row]:
@@ -106,15 +105,15 @@ class Case:
 
     @cached_property
     def computed(self) -> list[Row]:
-        """Rows of what the ops gave and of the model's outputs, in the target's order."""
+        """Rows of op outputs and of model outputs, in the target's order."""
         roles = (Role.OUTPUT, Role.MODEL_OUTPUT)
-        found = [row for row in self.rows if row.target.key.role in roles]
-        return sorted(found, key=lambda row: row.target.order)
+        rows = [row for row in self.rows if row.target.key.role in roles]
+        return sorted(rows, key=lambda row: row.target.order)
 
     @cached_property
     def place(self) -> dict[TensorKey, int]:
-        """Target tensor -> its row's place in the comparison, for `Finding.rows`."""
-        return {row.target.key: at for at, row in enumerate(self.rows)}
+        """Target tensor -> position of its row in the comparison, for `Finding.rows`."""
+        return {row.target.key: index for index, row in enumerate(self.rows)}
 
     @cached_property
     def by_reference(self) -> dict[TensorKey, Row]:
@@ -135,44 +134,46 @@ class Case:
         )
 
     def _drop_folded_norms(self, rows: list[Row]) -> list[Row]:
-        """Return the rows that are off by more than a norm which the target folded, and remember
-        which products are looked at together with their norm."""
-        rows, self._taken_in = drop_folded_norms(self, rows)
-        for key in self._taken_in:
+        """Return the rows without those that only lack a folded norm, and remember which products
+        to examine together with their norm."""
+        rows, self._folded_norms = drop_folded_norms(self, rows)
+        for key in self._folded_norms:
             self._experiments.pop(key, None)
         return rows
 
     @cached_property
     def readers(self) -> dict[Edge, list[Op]]:
-        """What an op of the reference gave -> the ops that read it."""
-        found: dict[Edge, list[Op]] = {}
+        """Output of an op of the reference -> the ops that read it."""
+        readers: dict[Edge, list[Op]] = {}
         for op in self.reference.ops if self.reference is not None else ():
             for edge in dict.fromkeys(op.inputs):
-                found.setdefault(edge, []).append(op)
-        return found
+                readers.setdefault(edge, []).append(op)
+        return readers
 
     def _is_unexplained_output(self, row: Row) -> bool:
-        """Whether a model output is off while no sync point of an op accounts for it: the target
-        has another op in place of the one that made it, or one more behind it."""
+        """Whether a model output is off and no sync point of an op accounts for it: the target has
+        another op in place of the one that produced it, or one more after it."""
         if row.target.key.role is not Role.MODEL_OUTPUT or not row.verdict.severity:
             return False
         maker = self.maker(row)
-        made_by = self.by_reference.get(maker) if maker is not None else None
-        return maker is not None and (made_by is None or made_by.verdict is Verdict.CLOSE)
+        producer = self.by_reference.get(maker) if maker is not None else None
+        return maker is not None and (producer is None or producer.verdict is Verdict.CLOSE)
 
     def _is_innocent(self, row: Row) -> bool:
-        """Whether an op where the runs part gives what the reference's op gives on the same inputs,
-        up to the rounding of its type: then only what it was given shows there."""
+        """Whether an op gives the result of the reference's op on the same inputs, up to rounding:
+        then the error comes from its inputs."""
         experiment = self.experiment(row) if row.target.dtype in DTYPES else None
         unit = DTYPES[row.target.dtype].unit if experiment is not None else 0.0
         if experiment is None or not np.isfinite(experiment.target).all():
             return False
         size = float(np.max(np.abs(experiment.counted(experiment.truth)), initial=0.0))
-        return bool(np.max(np.abs(experiment.error), initial=0.0) <= _ROUNDINGS * unit * size)
+        return bool(
+            np.max(np.abs(experiment.error), initial=0.0) <= _MAX_ERROR_ROUNDINGS * unit * size
+        )
 
     def maker(self, row: Row) -> TensorKey | None:
-        """What an op of the reference gave that this row's reference tensor is; None where the
-        run does not tell."""
+        """Return the op output that is this row's reference tensor; None if the run does not
+        say."""
         key = row.reference.key
         if key.role is Role.OUTPUT:
             return key
@@ -199,22 +200,22 @@ class Case:
         )
 
     @property
-    def sure(self) -> bool:
-        """Whether a cause before this one explains the error for certain."""
-        return any(f.level == "cause" and f.confidence >= 0.9 for f in self.found)
+    def is_explained(self) -> bool:
+        """Whether an earlier cause explains the error for certain."""
+        return any(f.level == "cause" and f.confidence >= 0.9 for f in self.findings)
 
     def run(self, side: str) -> Run | None:
-        """The run of a side, where it is at hand."""
+        """Return the run of a side, if it is available."""
         return self.target if side == "target" else self.reference
 
     def op(self, side: str, key: OpKey) -> Op | None:
-        """The record of an op."""
+        """Return the record of an op."""
         run = self.run(side)
         return run.op(key) if run is not None else None
 
     def pair(self, row: Row) -> tuple[Values | None, Values | None]:
-        """Target and reference of a row in float64, as `values` gives them; of tensors that are too
-        large for that a sample, which has the same places of both."""
+        """Return target and reference of a row in float64, as `values` does; for tensors that are
+        too large, a sample with the same positions of both."""
         target, reference = (self._tensor(side, row) for side in ("target", "reference"))
         sizes = [tensor.count for tensor in (target, reference) if tensor is not None]
         if max(sizes, default=0) <= budget.MAX_ELEMENTS:
@@ -222,43 +223,46 @@ class Case:
         if target is None or reference is None:
             return None, None
         worst = (row.numbers or {}).get("max_abs_index")
-        places = samples.sample_places(reference.shape, None if worst is None else int(worst))
+        places = samples.choose_sample(reference.shape, None if worst is None else int(worst))
         try:
-            ours = self._sampled_target(row, target, places)
-            theirs = samples.sampled_tensor(self.reference, reference, places)
-            kept = self.kept(row)
-            if kept is not None and ours is not None and theirs is not None:
-                ours = np.where(kept[np.ix_(*places)], ours, theirs)
+            target_values = self._sample_target(row, target, places)
+            reference_values = samples.sample_tensor(self.reference, reference, places)
+            counted = self.counted_mask(row)
+            if counted is not None and target_values is not None and reference_values is not None:
+                counted = counted[np.ix_(*places)]
+                target_values = np.where(counted, target_values, reference_values)
         except (SyncpointError, ValueError, TypeError):
-            ours = theirs = None
-        if ours is None or theirs is None:
+            target_values = reference_values = None
+        if target_values is None or reference_values is None:
             budget.note_too_large(target.key, max(sizes))
             return None, None
-        self.budget.samples[row.target.key] = samples.sample_words(places, reference.shape)
-        return ours, theirs
+        self.budget.samples[row.target.key] = samples.describe_sample(places, reference.shape)
+        return target_values, reference_values
 
-    def _sampled_target(self, row: Row, tensor: Tensor, places: samples.Places) -> Values | None:
-        """The target's values at places of the reference; None where that takes a copy of it."""
+    def _sample_target(self, row: Row, tensor: Tensor, places: samples.Places) -> Values | None:
+        """Read the target at positions of the reference; None if that needs a full copy."""
         if self.target is None:
             return None
         if not row.view and tensor.shape == row.reference.shape:
-            return samples.sampled_tensor(self.target, tensor, places)
+            return samples.sample_tensor(self.target, tensor, places)
         if tensor.quantization is not None:
-            return None  # its scales would be undone first, all of them
+            return None  # all of it would be dequantized first
         operand = operand_of(self.target, tensor)
         operand, _ = fit_view(operand, View(row.view), row.reference.shape)
         if operand.array.shape != row.reference.shape:
             return None
-        return samples.sampled(operand, places)
+        return samples.sample_operand(operand, places)
 
     def is_sampled(self, row: Row) -> bool:
-        """Whether `pair` gave a sample of this row."""
+        """Whether `pair` returned a sample of this row."""
         return row.target.key in self.budget.samples
 
     def values(self, side: str, row: Row) -> Values | None:
-        """One end of a row in float64, the target's laid over the reference's and equal to it in
-        masked positions; None where it was not kept, cannot be read or has more than
-        `budget.MAX_ELEMENTS`."""
+        """Return one side of a row in float64; None if it was not kept, cannot be read or has more
+        than `budget.MAX_ELEMENTS`.
+
+        The target is in the layout of the reference and equal to it in masked positions.
+        """
         budget.check_time()
         run, tensor = self.run(side), self._tensor(side, row)
         if run is None or tensor is None:
@@ -276,35 +280,35 @@ class Case:
             return None
 
     def _hide_masked(self, row: Row, target: Values) -> Values | None:
-        """The target's values with the reference's in masked positions: no difference there."""
-        kept = self.kept(row)
-        if kept is None:
+        """Return the target's values with the reference's in masked positions."""
+        counted = self.counted_mask(row)
+        if counted is None:
             return target
         reference = self.values("reference", row)
-        if reference is None or not target.shape == reference.shape == kept.shape:
+        if reference is None or not target.shape == reference.shape == counted.shape:
             return None
-        return np.where(kept, target, reference)
+        return np.where(counted, target, reference)
 
     def _tensor(self, side: str, row: Row) -> Tensor | None:
-        """The record of one end of a row, where its values were kept."""
+        """Return the record of one side of a row, if its values were kept."""
         run = self.run(side)
         end: End = row.target if side == "target" else row.reference
         tensor = run.tensor(end.key) if run is not None else None
         return tensor if tensor is not None and tensor.kept is Kept.VALUES else None
 
-    # What can be computed
+    # Computing ops
 
     @cached_property
     def sides(self) -> Sides | None:
-        """Both runs with the masks of the map; None where one is not at hand."""
+        """Both runs with the masks of the map file; None if one is not available."""
         if self.compared_sides is not None:
             return self.compared_sides
         if self.target is None or self.reference is None:
             return None
         return build_sides(self.target, self.reference, self.result.masks)
 
-    def kept(self, row: Row) -> NDArray[np.bool_] | None:
-        """Which elements of a row count; None where all do. ValueError where a mask does not
+    def counted_mask(self, row: Row) -> NDArray[np.bool_] | None:
+        """Return which elements of a row count; None if all do. ValueError if a mask does not
         fit."""
         return (
             self.sides.counted_elements(row)
@@ -313,13 +317,13 @@ class Case:
         )
 
     def count_elements(self, row: Row) -> int:
-        """How many elements of a row count."""
-        kept = self.kept(row)
-        return prod(row.reference.shape) if kept is None else int(np.count_nonzero(kept))
+        """Return how many elements of a row count."""
+        counted = self.counted_mask(row)
+        return prod(row.reference.shape) if counted is None else int(np.count_nonzero(counted))
 
     @cached_property
     def evaluator(self) -> Evaluates | None:
-        """Runs pieces of the reference: its model, or without it what we know of its ops."""
+        """Evaluates regions of the reference: with its model, or without it with NumPy."""
         if self.reference is None:
             return None
         if isinstance(self.reference.session, Evaluates):
@@ -328,7 +332,7 @@ class Case:
 
     @cached_property
     def introducer(self) -> LocalCalculation | None:
-        """Finds the region behind a row and runs it on the target's values."""
+        """Finds the region behind a row and evaluates it on the target's values."""
         if self.sides is None or self.evaluator is None:
             return None
         return LocalCalculation(
@@ -340,23 +344,23 @@ class Case:
         )
 
     def experiment(self, row: Row) -> RegionExperiment | None:
-        """What the target's op gave beside what the reference's ops make of the same inputs;
-        None where those cannot be run."""
+        """Return the experiment on a row: the target's result and that of the reference's ops on
+        the same inputs. None if those cannot be run."""
         key = row.target.key
         if key not in self._experiments:
-            self._experiments[key] = self._experiment(row)
+            self._experiments[key] = self._build_experiment(row)
         return self._experiments[key]
 
-    def _experiment(self, row: Row) -> RegionExperiment | None:
-        at = self.maker(row)
-        norm = self._taken_in.get(row.target.key)
-        if at is None or norm is None:
-            return self._through(row, at)
-        return self._through(row, TensorKey(norm, part=at.part), {at})
+    def _build_experiment(self, row: Row) -> RegionExperiment | None:
+        output = self.maker(row)
+        norm = self._folded_norms.get(row.target.key)
+        if output is None or norm is None:
+            return self._experiment_on(row, output)
+        return self._experiment_on(row, TensorKey(norm, part=output.part), {output})
 
-    def wider(self, row: Row) -> tuple[RegionExperiment, list[Row]] | None:
-        """The same, together with the ops right before it that make error themselves, and the rows
-        of those: steps of one thing may each be paired with a step of another."""
+    def widen_experiment(self, row: Row) -> tuple[RegionExperiment, list[Row]] | None:
+        """Return the experiment on a row together with the guilty ops right before it, and the
+        rows of those ops. Steps of one op may each be paired with a step of another."""
         experiment = self.experiment(row)
         guilty = {r.reference.key: r for r in self.guilty}
         read = [
@@ -365,21 +369,21 @@ class Case:
             if (key := TensorKey(e.op, e.role, e.index, row.reference.key.part)) in guilty
         ]
         keys = {r.reference.key for r in read}
-        found = self._through(row, self.maker(row), keys) if keys else None
-        return (found, read) if found is not None else None
+        wider = self._experiment_on(row, self.maker(row), keys) if keys else None
+        return (wider, read) if wider is not None else None
 
-    def _through(
-        self, row: Row, at: TensorKey | None, through: AbstractSet[TensorKey] = frozenset()
+    def _experiment_on(
+        self, row: Row, output: TensorKey | None, through: AbstractSet[TensorKey] = frozenset()
     ) -> RegionExperiment | None:
         introducer = self.introducer
         tensor = self._tensor("target", row)
-        if introducer is None or at is None or tensor is None:
+        if introducer is None or output is None or tensor is None:
             return None
         if tensor.count > budget.MAX_ELEMENTS:
             budget.note_too_large(tensor.key, tensor.count)
             return None
         try:
-            exact = introducer.evaluate_exactly(at.op, [at.index], at.part, through)
+            exact = introducer.evaluate_exactly(output.op, [output.index], output.part, through)
         except RegionTooLarge as error:
             budget.note_too_large(row.target.key, error.elements)
             return None
@@ -388,12 +392,12 @@ class Case:
         target = self.values("target", row)
         if target is None:
             return None
-        truth = exact.outputs.get(at.index)
+        truth = exact.outputs.get(output.index)
         if truth is None or truth.shape != target.shape:
             return None
-        kept = self.kept(row)
-        if kept is not None:
-            target = np.where(kept, target, truth)
+        counted = self.counted_mask(row)
+        if counted is not None:
+            target = np.where(counted, target, truth)
         ops = tuple(op for k in exact.region.ops if (op := self.op("reference", k)) is not None)
         return RegionExperiment(
             row=row,
@@ -403,47 +407,47 @@ class Case:
             target=target,
             truth=truth,
             session=introducer.session,
-            siblings={e: self._siblings(e, at.part) for e in exact.region.inputs},
-            kept=kept,
+            siblings={e: self._read_siblings(e, output.part) for e in exact.region.inputs},
+            kept=counted,
         )
 
     @cached_property
-    def _readers(self) -> dict[tuple[str, Edge], list[Op]]:
+    def _readers_by_type(self) -> dict[tuple[str, Edge], list[Op]]:
         """Type and first operand -> the reference's ops of that type that read it."""
-        found: dict[tuple[str, Edge], list[Op]] = {}
+        readers: dict[tuple[str, Edge], list[Op]] = {}
         for op in self.reference.ops if self.reference is not None else ():
             if op.inputs:
-                found.setdefault((op.type, op.inputs[0]), []).append(op)
-        return found
+                readers.setdefault((op.type, op.inputs[0]), []).append(op)
+        return readers
 
-    def _siblings(self, edge: Edge, part: Part) -> dict[Edge, NDArray[Any]]:
-        """The target's values at other parts of the tensor that `edge` is a part of."""
+    def _read_siblings(self, edge: Edge, part: Part) -> dict[Edge, NDArray[Any]]:
+        """Return the target's values of the other parts of the tensor that `edge` is a part of."""
         op = self.op("reference", edge.op) if edge.role is Role.OUTPUT else None
         introducer = self.introducer
         if op is None or not op.inputs or introducer is None:
             return {}
         if op_class(op.type) not in ("split", "slice"):
             return {}
-        beside = [o.key for o in self._readers[op.type, op.inputs[0]]][:_PARTS]
-        known = introducer.by_reference
-        own = known.get(TensorKey(edge.op, index=edge.index, part=part))
-        found = {}
-        for other in (Edge(key, index) for key in beside for index in range(_PARTS)):
-            row = known.get(TensorKey(other.op, index=other.index, part=part))
+        beside = [o.key for o in self._readers_by_type[op.type, op.inputs[0]]][:_MAX_PARTS]
+        row_by_reference = introducer.by_reference
+        own = row_by_reference.get(TensorKey(edge.op, index=edge.index, part=part))
+        siblings = {}
+        for other in (Edge(key, index) for key in beside for index in range(_MAX_PARTS)):
+            row = row_by_reference.get(TensorKey(other.op, index=other.index, part=part))
             if other == edge or row is None or own is None:
                 continue
             if row.reference.shape == own.reference.shape:
-                found[other] = introducer.target_value(other, part)
-        return found
+                siblings[other] = introducer.target_value(other, part)
+        return siblings
 
-    # What can be run again
+    # Running models
 
     @property
     def has_time(self) -> bool:
-        """Whether another experiment may be begun."""
-        return monotonic() - self._begun < self.seconds
+        """Whether another experiment may begin."""
+        return monotonic() - self._start < self.seconds
 
-    def again(
+    def rerun(
         self,
         side: str,
         why: str,
@@ -451,27 +455,37 @@ class Case:
         time: int = 0,
         **options: Any,
     ) -> Run | None:
-        """The side's model, run once more with other options or inputs; None where it is not at
-        hand, time is up, or it cannot be run so. The same is run once, unless another `time` is
-        asked for."""
-        given = id(inputs) if inputs is not None else None
-        key = (side, given, time, repr(sorted(options.items())))
+        """Run a side's model again with other options or inputs; None if it is not available, the
+        time is over, or it cannot be run so.
+
+        Equal calls run once; another `time` makes them different. `why` describes the run.
+        """
+        inputs_id = id(inputs) if inputs is not None else None
+        key = (side, inputs_id, time, repr(sorted(options.items())))
         if key in self._runs:
             return self._runs[key]
         subject = self.subjects.get(side)
         if subject is None or not self.has_time:
             return None
         try:
-            made: Run | None = subject.capture(inputs, **options)
+            run: Run | None = subject.capture(inputs, **options)
             self.experiments.append(why)
         except SyncpointError:
-            made = None
-        self._runs[key] = made
-        return made
+            run = None
+        self._runs[key] = run
+        return run
+
+    @property
+    def found(self) -> list[Finding]:
+        """Older name of `findings`, for causes of other packages."""
+        return self.findings
+
+    again = rerun
+    """Older name of `rerun`, for causes of other packages."""
 
     def compare_again(self, target: Run) -> Result | None:
-        """Compare another run of the target with the reference, by the masks and limits of the
-        comparison; None where the two cannot be compared."""
+        """Compare another run of the target with the reference, with the masks and limits of the
+        comparison; None if the two cannot be compared."""
         if self.reference is None:
             return None
         map_file = MapFile(masks=self.result.masks)
@@ -482,17 +496,17 @@ class Case:
         except SyncpointError:
             return None
 
-    def replayed(
+    def replay(
         self, side: str, values: Mapping[TensorKey, Array], why: str
     ) -> Mapping[TensorKey, Array] | None:
-        """The outputs of a side when some of its tensors are others; None where it cannot be run
-        so, or time is up."""
+        """Run a side with some tensors replaced and return its outputs; None if it cannot be run
+        so, or the time is over."""
         subject = self.subjects.get(side)
         if subject is None or subject.replay is None or not self.has_time:
             return None
         try:
-            found = subject.replay(values)
+            outputs = subject.replay(values)
         except SyncpointError:
             return None
         self.experiments.append(why)
-        return found
+        return outputs

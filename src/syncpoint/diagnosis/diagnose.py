@@ -1,4 +1,4 @@
-"""A comparison -> its diagnosis: the symptom, then the findings in the order to look at them."""
+"""Diagnose a comparison: its symptom, then the findings in order of importance."""
 
 from __future__ import annotations
 
@@ -9,55 +9,55 @@ from syncpoint.diagnosis import budget
 from syncpoint.diagnosis.budget import TimeUp
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.registry import CAUSES, causes
-from syncpoint.diagnosis.symptom import symptom
+from syncpoint.diagnosis.symptom import describe_symptom
 from syncpoint.errors import SyncpointError, describe_error
 
-_ORDER = (Level.CAUSE, Level.SUSPECT, Level.NOTE)
+_LEVEL_ORDER = (Level.CAUSE, Level.SUSPECT, Level.NOTE)
 _MAX_SAMPLED_CONFIDENCE = 0.85
-"""Confidence of a finding that rests on a sample of a tensor: likely, never sure."""
-_MEASURED = frozenset({("processing", "input")})
-"""Findings that say no more than what was measured over all elements: their cause and kind."""
-_NAMED = 3
-"""Tensors that are named where several are too large to be read."""
-_MOST = 12
-"""Findings that are kept; who has read these has other worries than the next."""
+"""Maximum confidence of a finding that rests on a sample of a tensor."""
+_FULLY_MEASURED = frozenset({("processing", "input")})
+"""Cause and kind of findings that rest on measurements over all elements."""
+_MAX_NAMED_TENSORS = 3
+"""Maximum number of too large tensors to name."""
+_MAX_FINDINGS = 12
+"""Maximum number of findings to keep."""
 
 
 def diagnose(case: Case) -> Diagnosis:
-    """Ask every cause, and rank what they say. A cause that fails is a line of the diagnosis."""
+    """Ask every cause and rank the findings. A cause that fails becomes a line of the diagnosis."""
     with case.budget.active():
-        return _diagnosed(case)
+        return _run_causes(case)
 
 
-def _diagnosed(case: Case) -> Diagnosis:
+def _run_causes(case: Case) -> Diagnosis:
     troubles: list[str] = []
     failures: list[str] = []
-    late = []
-    theirs = CAUSES.plugins()
+    timed_out = []
+    plugins = CAUSES.plugins()
     for cause in causes():
         try:
             for finding in cause.look(case):
-                case.found.append(_hedged(case, finding))
+                case.findings.append(_limit_confidence(case, finding))
         except TimeUp:
-            late.append(cause.title)
+            timed_out.append(cause.title)
         except SyncpointError as error:
             troubles.append(f"{cause.title}: {error}")
         except Exception as error:
-            if cause in theirs:
-                # What another package does wrong is no failure of the diagnosis.
+            if cause in plugins:
+                # An error of another package is no failure of the diagnosis.
                 troubles.append(f"{cause.title}: {describe_error(error)}")
             else:
                 failures.append(failure_line(error, cause.title))
                 troubles.append(failures[-1])
-    troubles += _left_out(case, late)
-    what, summary = symptom(case.result)
-    heavy = any(f.level is Level.CAUSE for f in case.found)
-    if what is Symptom.NONE and "prepared" in case.asked and heavy:
+    troubles += _list_skipped(case, timed_out)
+    what, summary = describe_symptom(case.result)
+    has_cause = any(f.level is Level.CAUSE for f in case.findings)
+    if what is Symptom.NONE and "prepared" in case.extras and has_cause:
         what = Symptom.AROUND
     return Diagnosis(
         symptom=what,
         summary=summary,
-        findings=tuple(ranked(case.found)[:_MOST]),
+        findings=tuple(rank_findings(case.findings)[:_MAX_FINDINGS]),
         experiments=tuple(dict.fromkeys(case.experiments)),
         troubles=tuple(troubles),
         models=tuple(sorted(case.subjects)),
@@ -66,50 +66,58 @@ def _diagnosed(case: Case) -> Diagnosis:
     )
 
 
-def _hedged(case: Case, finding: Finding) -> Finding:
-    """A finding whose sync points were looked at through a sample says so, and is not sure."""
+def _limit_confidence(case: Case, finding: Finding) -> Finding:
+    """Return the finding with lower confidence if its tensors were only sampled."""
     keys = [case.rows[row].target.key for row in finding.rows]
-    words = [case.budget.samples[key] for key in keys if key in case.budget.samples]
-    if not words or (finding.cause, finding.kind) in _MEASURED:
+    samples = [case.budget.samples[key] for key in keys if key in case.budget.samples]
+    if not samples or (finding.cause, finding.kind) in _FULLY_MEASURED:
         return finding
     return replace(
         finding,
         confidence=min(finding.confidence, _MAX_SAMPLED_CONFIDENCE),
-        evidence=(words[0], *finding.evidence),
+        evidence=(samples[0], *finding.evidence),
     )
 
 
-def _left_out(case: Case, late: list[str]) -> list[str]:
-    """What the budget kept the causes from, one line for each reason."""
+def _list_skipped(case: Case, timed_out: list[str]) -> list[str]:
+    """List what the causes skipped because of the budget, one line for each reason."""
     lines = []
-    if late:
+    if timed_out:
         lines.append(
-            f"time is up after {case.seconds + budget.EXTRA_SECONDS:.0f} s: {'; '.join(late)};"
-            " give more with: syncpoint diagnose --seconds"
+            f"time limit of {case.seconds + budget.EXTRA_SECONDS:.0f} s reached:"
+            f" {'; '.join(timed_out)}; give more time with: syncpoint diagnose --seconds"
         )
     large = case.budget.too_large
     if large:
-        names = ", ".join(dict.fromkeys(str(key.op) for key in list(large)[:_NAMED]))
-        more = f" and {len(large) - _NAMED} more" if len(large) > _NAMED else ""
+        names = ", ".join(dict.fromkeys(str(key.op) for key in list(large)[:_MAX_NAMED_TENSORS]))
+        more = (
+            f" and {len(large) - _MAX_NAMED_TENSORS} more"
+            if len(large) > _MAX_NAMED_TENSORS
+            else ""
+        )
         lines.append(
-            f"values of tensors above {budget.MAX_ELEMENTS:,} elements, and ops that hold more than"
+            f"values of tensors above {budget.MAX_ELEMENTS:,} elements, and ops with more than"
             f" {budget.MAX_REGION_ELEMENTS:,}: {names}{more}"
         )
     return lines
 
 
-def ranked(found: list[Finding]) -> list[Finding]:
-    """The surest first. A finding all of whose sync points a surer one explains says nothing new
-    and is left out; one that names no sync point speaks of the whole and stays."""
+def rank_findings(findings: list[Finding]) -> list[Finding]:
+    """Return the findings, the most confident first.
+
+    A finding is dropped if a more confident one explains all of its sync points. One without sync
+    points is about the whole run and stays.
+    """
     ordered = sorted(
-        found, key=lambda f: (_ORDER.index(f.level), -f.confidence, f.rows[:1] or (1 << 62,))
+        findings,
+        key=lambda f: (_LEVEL_ORDER.index(f.level), -f.confidence, f.rows[:1] or (1 << 62,)),
     )
-    kept: list[Finding] = []
+    ranked: list[Finding] = []
     explained: set[int] = set()
     for finding in ordered:
         if finding.rows and finding.level is not Level.NOTE and explained.issuperset(finding.rows):
             continue
-        kept.append(finding)
+        ranked.append(finding)
         if finding.level is Level.CAUSE:
             explained.update(finding.rows)
-    return kept
+    return ranked

@@ -50,9 +50,15 @@ def name_op(row: Row, label: str = "") -> str:
     label = label or row.target.label
     if not _NUMBERED.search(label) and label.removesuffix("_default") not in _GENERIC:
         return label
+    location = locate(row)
+    return f"{label} ({location})" if location else label
+
+
+def locate(row: Row) -> str:
+    """Return module and source line of a row's op: `blocks.0.attention, model.py:41`."""
     source = (row.target.source or row.reference.source).replace("\\", "/").rpartition("/")[2]
-    location = [part for part in (row.target.module or row.reference.module, source) if part]
-    return f"{label} ({', '.join(location)})" if location else label
+    parts = (row.target.module or row.reference.module, source)
+    return ", ".join(part for part in parts if part)
 
 
 def finding_at(

@@ -1,4 +1,4 @@
-"""Norms that a target folded into the product before them: who is to be looked at with whom."""
+"""Norms that a target folded into the product before them: which ops to examine together."""
 
 from __future__ import annotations
 
@@ -19,19 +19,21 @@ if TYPE_CHECKING:
     from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
 
 _FLOATS = ("f64", "f32", "tf32", "f16", "bf16")
-_ROUNDINGS = 32
-"""A norm that was folded into weights costs no more."""
+_MAX_ERROR_ROUNDINGS = 32
+"""Maximum error of a folded norm, in roundings."""
 
 
 def drop_folded_norms(case: Case, rows: list[Row]) -> tuple[list[Row], dict[TensorKey, OpKey]]:
-    """The rows without those that only look guilty: a product that took in the norm behind
-    it is held against the product alone where values could not tell, and what reads it then
-    lacks the norm. The tool's doing, not the model's. Beside it the products that are to be looked
-    at together with their norm."""
+    """Return the rows without those that only look guilty, and the products to examine together
+    with their norm.
+
+    If values could not tell, a product that contains the norm after it was compared with the
+    product alone, and its readers seem to lack the norm. The pairing causes this error, not the
+    model."""
     innocent: set[TensorKey] = set()
-    taken_in: dict[TensorKey, OpKey] = {}
+    folded_into: dict[TensorKey, OpKey] = {}
     for row in rows:
-        norm = _norm_behind(case, row)
+        norm = _find_norm_after(case, row)
         if norm is None:
             continue
         folded, exact = _is_folded(case, row, norm)
@@ -39,13 +41,13 @@ def drop_folded_norms(case: Case, rows: list[Row]) -> tuple[list[Row], dict[Tens
         if folded and exact:
             innocent.add(row.target.key)
         elif folded or lacking:
-            taken_in[row.target.key] = norm.key
+            folded_into[row.target.key] = norm.key
         innocent.update(lacking)
-    return [row for row in rows if row.target.key not in innocent], taken_in
+    return [row for row in rows if row.target.key not in innocent], folded_into
 
 
-def _norm_behind(case: Case, row: Row) -> Op | None:
-    """The batch norm that alone reads what a product of the reference gives."""
+def _find_norm_after(case: Case, row: Row) -> Op | None:
+    """Find the batch norm that is the only reader of a product of the reference."""
     if op_class(row.reference.type) not in ("conv", "conv_transpose", "matmul"):
         return None
     edge = Edge(row.reference.key.op, row.reference.key.index)
@@ -56,38 +58,38 @@ def _norm_behind(case: Case, row: Row) -> Op | None:
 
 
 def _is_folded(case: Case, row: Row, norm: Op) -> tuple[bool, bool]:
-    """Whether the target's tensor is about what the norm gives, and whether it is that to what
-    its precision allows."""
+    """Whether the target's tensor is about the norm's result, and whether it is so within its
+    precision."""
     experiment = case.experiment(row)
     if experiment is None or case.evaluator is None or case.reference is None:
         return False, False
-    fed: dict[Edge, NDArray[Any]] = {norm.inputs[0]: experiment.truth}
+    inputs: dict[Edge, NDArray[Any]] = {norm.inputs[0]: experiment.truth}
     for edge in norm.inputs[1:]:
         tensor = case.reference.tensor(TensorKey(edge.op, edge.role, edge.index))
         if tensor is not None and tensor.kept is Kept.VALUES:
-            fed[edge] = case.reference.values(tensor)
-    region = Region((norm.key,), tuple(fed), (Edge(norm.key),), row.reference.key.part)
+            inputs[edge] = case.reference.values(tensor)
+    region = Region((norm.key,), tuple(inputs), (Edge(norm.key),), row.reference.key.part)
     try:
-        (made,) = case.evaluator.evaluate(region, fed, "f64")
+        (normalized,) = case.evaluator.evaluate(region, inputs, "f64")
     except (SyncpointError, ValueError):
         return False, False
-    if made is None or made.shape != experiment.target.shape:
+    if normalized is None or normalized.shape != experiment.target.shape:
         return False, False
-    error, own = (_distance(experiment, v) for v in (made, experiment.truth))
+    error, own = (_distance(experiment, v) for v in (normalized, experiment.truth))
     unit = (
         DTYPES[{"tf32": "f16"}.get(row.preset, row.preset)].unit if row.preset in _FLOATS else 0.02
     )
-    size = float(np.sqrt(np.mean(np.square(experiment.counted(made)))))
-    return bool(error <= 0.02 * own), bool(error <= _ROUNDINGS * unit * size)
+    size = float(np.sqrt(np.mean(np.square(experiment.counted(normalized)))))
+    return bool(error <= 0.02 * own), bool(error <= _MAX_ERROR_ROUNDINGS * unit * size)
 
 
 def _distance(experiment: RegionExperiment, value: NDArray[Any]) -> float:
-    """Root mean square of what the target is off from a result."""
+    """Return the RMS of the difference between the target and a result."""
     return float(np.sqrt(np.mean(np.square(experiment.counted(experiment.target - value)))))
 
 
 def _lacks(case: Case, row: Row, norm: Op) -> bool:
-    """Whether a row is off for want of a norm that was applied before it."""
+    """Whether a row is off because a norm is missing that was applied before it."""
     experiment = case.experiment(row)
     if (
         experiment is None
@@ -95,9 +97,9 @@ def _lacks(case: Case, row: Row, norm: Op) -> bool:
         or norm.key not in {op.key for op in experiment.ops}
     ):
         return False
-    given = experiment.values.get(norm.inputs[0])
-    made = experiment.replaced(norm, given) if given is not None else None
-    if made is None or made.shape != experiment.target.shape:
+    product = experiment.values.get(norm.inputs[0])
+    without_norm = experiment.replaced(norm, product) if product is not None else None
+    if without_norm is None or without_norm.shape != experiment.target.shape:
         return False
-    error, own = (_distance(experiment, v) for v in (made, experiment.truth))
+    error, own = (_distance(experiment, v) for v in (without_norm, experiment.truth))
     return bool(error <= 0.02 * own)

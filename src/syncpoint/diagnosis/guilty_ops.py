@@ -1,7 +1,7 @@
 """Decide which sync points are guilty: the ops that the causes look into.
 
-The rule reads rows alone. What only values can tell, such as a norm that the target folded into
-the product before it, is answered by `ValueChecks`. docs/diagnosis.md has the rule as a table.
+The rule reads rows only. `ValueChecks` answers what only values can tell, for example whether the
+target folded a norm into the product before it. docs/diagnosis.md has the rule as a table.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def find_guilty(computed: Sequence[Row], checks: ValueChecks) -> list[Row]:
     outputs = [] if large else [row for row in computed if checks.is_unexplained_output(row)]
     moderate = [row for row in accused if not is_large(row)]
     guilty = large or outputs or moderate
-    parting = _find_parting(computed, bool(guilty), checks)
+    first_rows = _find_first_divergence(computed, bool(guilty), checks)
     keys = {row.target.key for row in guilty}
-    guilty = [*guilty, *(row for row in parting if row.target.key not in keys)]
+    guilty = [*guilty, *(row for row in first_rows if row.target.key not in keys)]
     return sorted(guilty, key=lambda row: row.target.order)
 
 
@@ -62,10 +62,10 @@ def is_consequence(row: Row) -> bool:
 
 
 def drop_consequences(accused: list[Row]) -> list[Row]:
-    """Return the accused without consequences, where one of them made the first NaN or inf.
+    """Return the accused rows without consequences, if one of them made the first NaN or inf.
 
-    What becomes of NaN and inf further on tells nothing about the ops there. Without a first one
-    nobody else could answer for them, so they stay accused.
+    NaN and inf that an op passes on say nothing about that op. Without a first one no other op
+    could be the cause, so all stay accused.
     """
     if not any(row.first_non_finite for row in accused):
         return accused
@@ -77,10 +77,12 @@ def is_introduced_known(computed: Iterable[Row]) -> bool:
     return any(row.introduced is not None for row in computed)
 
 
-def _find_parting(computed: Sequence[Row], has_guilty: bool, checks: ValueChecks) -> Sequence[Row]:
-    """Return where the runs part, as far as that may accuse somebody.
+def _find_first_divergence(
+    computed: Sequence[Row], has_guilty: bool, checks: ValueChecks
+) -> Sequence[Row]:
+    """Return the rows where the runs diverge first, if they may be guilty.
 
-    Introduced error that is known has acquitted the innocent already.
+    If introduced error is known, it has cleared the innocent rows already.
     """
     if not is_introduced_known(computed):
         return [row for row in checks.first_divergence() if not checks.is_innocent(row)]

@@ -1,4 +1,4 @@
-"""What every cause offers: the seam between a comparison and its explanation."""
+"""The protocol of causes: plugins that explain a comparison implement it."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ if TYPE_CHECKING:
     from syncpoint.diagnosis.case import Case
 
 API = 1
-"""Version of this protocol; a cause from elsewhere declares the one it was written for."""
+"""Version of this protocol; a cause of another package declares the version it was written for."""
 
 
 @runtime_checkable
 class Cause(Protocol):
-    """A class of causes: looks at a case and says what it finds.
+    """One class of causes: looks at a case and yields findings.
 
-    Names no model and no op by name: what it knows holds for every model. It may ask the case
-    for experiments, and names in `Finding.missing` those that could not be run.
+    It knows no model and no op by name: its rules hold for every model. It may ask the case for
+    experiments, and lists in `Finding.missing` those that could not be run.
     """
 
     name: str
-    """The class, as `Finding.cause` has it."""
+    """The name of the class, as in `Finding.cause`."""
     title: str
-    """For people: what goes wrong."""
+    """What goes wrong, for users."""
 
     def look(self, case: Case) -> Iterable[Finding]:
-        """The findings; none where the case is not one of its kind."""
+        """Yield findings; none if the case is not of this kind."""

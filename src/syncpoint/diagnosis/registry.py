@@ -1,7 +1,7 @@
-"""The causes there are: ours, and those that other packages bring by an entry point.
+"""All causes: the built-in ones, and those of other packages.
 
-A package adds one with an entry point in the group `syncpoint.causes` that names a class, or an
-object, with the attributes of `Cause`, among them `API = 1`.
+A package adds a cause with an entry point in the group `syncpoint.causes`. It names a class or an
+object with the attributes of `Cause`, among them `API = 1`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ CAUSES: Seam[Cause] = Seam(
         "nondeterminism": "syncpoint.diagnosis.findings_by_cause.nondeterminism:Nondeterminism",
     },
 )
-"""In this order: what makes the comparison itself doubtful first, then what the runs were given,
-then what they did. Those that come later see what was found before."""
+"""In this order: doubts about the comparison itself, then the inputs of the runs, then what they
+computed. Later causes see the findings of earlier ones."""
 
 
 def causes() -> Iterator[Cause]:
-    """All causes; those of other packages after ours."""
+    """Yield all causes, the built-in ones first."""
     yield from CAUSES.built_in_members()
     yield from CAUSES.plugins()

@@ -1,4 +1,4 @@
-"""What the person who asks sees: the outputs, before any cause is looked for."""
+"""The symptom of a comparison: how its outputs look, before any cause is searched."""
 
 from __future__ import annotations
 
@@ -7,52 +7,55 @@ from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import Row
 from syncpoint.metrics.verdict import FAILING_REASONS, Verdict
 
-_VERSIONS = ("torch", "onnxruntime", "coreai", "coreai-core", "driver", "cann", "cuda")
+_VERSION_NAMES = ("torch", "onnxruntime", "coreai", "coreai-core", "driver", "cann", "cuda")
 
 
-def symptom(result: Result) -> tuple[Symptom, str]:
-    """The symptom, and what is known of it in one sentence."""
+def describe_symptom(result: Result) -> tuple[Symptom, str]:
+    """Return the symptom and one sentence about it."""
     outputs = [row for row in result.outputs if row.verdict is not Verdict.NONE]
     inside = [row for row in result.rows if not row.output and row.verdict is not Verdict.NONE]
     if not outputs:
         count = sum(row.verdict.severity > 0 for row in inside)
         return Symptom.UNKNOWN, f"{count} of {len(inside)} compared tensors are off"
     worst = min(outputs, key=_score)
-    said = f"{worst.target.label}: {_in_words(worst)}"
-    greatly = any(row.verdict in (Verdict.LARGE, Verdict.AMPLIFIED) for row in outputs)
-    slightly = any(row.verdict is not Verdict.CLOSE for row in outputs)
-    if greatly or slightly:
-        moved = upgraded(result)
-        if moved:
-            return Symptom.UPGRADE, f"{said}; {', '.join(moved)}"
-        return (Symptom.GREATLY if greatly else Symptom.SLIGHTLY), said
+    sentence = f"{worst.target.label}: {_describe_output(worst)}"
+    is_large = any(row.verdict in (Verdict.LARGE, Verdict.AMPLIFIED) for row in outputs)
+    is_off = any(row.verdict is not Verdict.CLOSE for row in outputs)
+    if is_large or is_off:
+        upgrades = list_upgrades(result)
+        if upgrades:
+            return Symptom.UPGRADE, f"{sentence}; {', '.join(upgrades)}"
+        return (Symptom.GREATLY if is_large else Symptom.SLIGHTLY), sentence
     if any(row.verdict.severity > 0 for row in inside):
         count = sum(row.verdict.severity > 0 for row in inside)
-        return Symptom.INSIDE, f"{said}; {count} tensors inside are off"
-    lost = sum(row.unmeasured.code in FAILING_REASONS for row in result.rows)
-    if lost:
-        return Symptom.PARTLY, f"{said}; {lost} of {len(result.rows)} tensors could not be compared"
-    return Symptom.NONE, said
-
-
-def upgraded(result: Result) -> list[str]:
-    """What changed between two runs of the same model on the same runtime, in words."""
-    ours, theirs = result.target, result.reference
-    if ours["runtime"] != theirs["runtime"] or ours["model"] != theirs["model"]:
-        return []
-    if not ours["model"]:
-        return []
-    moved = []
-    if ours["runtime_version"] != theirs["runtime_version"]:
-        moved.append(
-            f"{ours['runtime']} {theirs['runtime_version'] or 'unknown'} became"
-            f" {ours['runtime_version'] or 'unknown'}"
+        return Symptom.INSIDE, f"{sentence}; {count} tensors inside the model are off"
+    uncompared = sum(row.unmeasured.code in FAILING_REASONS for row in result.rows)
+    if uncompared:
+        return (
+            Symptom.PARTLY,
+            f"{sentence}; {uncompared} of {len(result.rows)} tensors could not be compared",
         )
-    new, old = ours.get("environment") or {}, theirs.get("environment") or {}
-    for name in _VERSIONS:
+    return Symptom.NONE, sentence
+
+
+def list_upgrades(result: Result) -> list[str]:
+    """List the versions that changed between two runs of one model on one runtime."""
+    target, reference = result.target, result.reference
+    if target["runtime"] != reference["runtime"] or target["model"] != reference["model"]:
+        return []
+    if not target["model"]:
+        return []
+    upgrades = []
+    if target["runtime_version"] != reference["runtime_version"]:
+        upgrades.append(
+            f"{target['runtime']} changed from {reference['runtime_version'] or 'unknown'} to"
+            f" {target['runtime_version'] or 'unknown'}"
+        )
+    new, old = target.get("environment") or {}, reference.get("environment") or {}
+    for name in _VERSION_NAMES:
         if name in new and name in old and new[name] != old[name]:
-            moved.append(f"{name} {old[name]} became {new[name]}")
-    return list(dict.fromkeys(moved))
+            upgrades.append(f"{name} changed from {old[name]} to {new[name]}")
+    return list(dict.fromkeys(upgrades))
 
 
 def _score(row: Row) -> tuple[int, float]:
@@ -60,10 +63,13 @@ def _score(row: Row) -> tuple[int, float]:
     return (-row.verdict.severity, psnr if psnr is not None and psnr == psnr else float("inf"))
 
 
-def _in_words(row: Row) -> str:
+def _describe_output(row: Row) -> str:
     numbers = row.numbers or {}
     if numbers.get("mismatched"):
-        return f"{numbers['mismatched']:,} of {numbers['count']:,} elements not finite on one side"
+        return (
+            f"{numbers['mismatched']:,} of {numbers['count']:,} elements are not finite on one"
+            " side only"
+        )
     psnr = numbers.get("psnr")
     if psnr is None:
         return row.reason or str(row.verdict)

@@ -17,7 +17,8 @@ def summarize(
     """Return one sentence that explains most of the damage, and a quieter one."""
     off_count = sum(counts[name] for name in ("moderate", "large", "inherited", "amplified"))
     damaged = int((opened.table.frame["reason_code"] == ReasonCode.DAMAGED.value).sum())
-    damaged += sum(one["reason"] == ReasonCode.DAMAGED for one in opened.about["unmatched"])
+    unmatched = opened.about["unmatched"]
+    damaged += sum(tensor["reason"] == ReasonCode.DAMAGED for tensor in unmatched)
     if damaged:
         aside = "Everything that was compared is close."
         if off_count:

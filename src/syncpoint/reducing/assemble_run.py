@@ -21,7 +21,7 @@ from syncpoint.errors import FormatError, SyncpointError
 from syncpoint.files.atomic_writes import sync
 from syncpoint.files.untrusted_files import path_inside, read_whole
 from syncpoint.files.write_errors import write_errors
-from syncpoint.reducing.progress_journal import FileRecord, ReduceJournal, TensorRecord
+from syncpoint.reducing.progress_journal import ReducedFile, ReduceJournal, TensorRecord
 from syncpoint.reducing.result import Reduced, count_text
 from syncpoint.reducing.sources import MAX_INDEX_BYTES, DumpSource, MsprobeSource
 from syncpoint.run.digests import XXH3_128 as DIGEST
@@ -57,7 +57,7 @@ def assemble(source: DumpSource, journal: ReduceJournal, to: Kept, outcome: Redu
         _replace_run(temporary, journal.folder)
 
 
-def _valid_records(source: DumpSource, journal: ReduceJournal) -> dict[str, FileRecord]:
+def _valid_records(source: DumpSource, journal: ReduceJournal) -> dict[str, ReducedFile]:
     """The records of files that are unchanged, or that were deleted, by reduce or by another
     program. A file that was renamed counts only under its new name."""
     stamps = source.files()
@@ -77,7 +77,7 @@ def _valid_records(source: DumpSource, journal: ReduceJournal) -> dict[str, File
 
 @contextmanager
 def _open_structure(
-    source: DumpSource, records: Mapping[str, FileRecord], has_deleted: bool
+    source: DumpSource, records: Mapping[str, ReducedFile], has_deleted: bool
 ) -> Iterator[tuple[Run, Path]]:
     """The dump as its reader opens it, and the folder that file names are relative to."""
     structure = source.structure()
@@ -114,7 +114,7 @@ def _open_copy(source: DumpSource, path: Path, has_deleted: bool) -> Run:
         return Run(info, [], [], FileStore(path), path=path)
 
 
-def _write_sparse_copy(root: Path, record: FileRecord) -> None:
+def _write_sparse_copy(root: Path, record: ReducedFile) -> None:
     """Write a sparse file of the same size with the same header."""
     path = path_inside(root, record.file)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -128,7 +128,7 @@ def _write_sparse_copy(root: Path, record: FileRecord) -> None:
 def _write_run(
     run: Run,
     root: Path,
-    records: dict[str, FileRecord],
+    records: dict[str, ReducedFile],
     journal: ReduceJournal,
     to: Kept,
     path: Path,
@@ -161,7 +161,7 @@ def _write_tensors(
     writer: RunWriter,
     run: Run,
     prefix: str,
-    records: Mapping[str, FileRecord],
+    records: Mapping[str, ReducedFile],
     to: Kept,
     folder: Path,
 ) -> tuple[Counter[str], list[str]]:
@@ -187,7 +187,7 @@ def _write_tensors(
 
 def _add_unnamed(
     writer: RunWriter,
-    records: list[FileRecord],
+    records: list[ReducedFile],
     journal: ReduceJournal,
     to: Kept,
     outcome: Reduced,
@@ -235,7 +235,7 @@ def _write_reduced(
     )
 
 
-def _write_unnamed(writer: RunWriter, records: list[FileRecord], to: Kept) -> int:
+def _write_unnamed(writer: RunWriter, records: list[ReducedFile], to: Kept) -> int:
     """Write the tensors of files that the reader of the dump does not use, under the names of the
     files, so that no record is lost; return how many there are."""
     count = 0

@@ -40,7 +40,7 @@ class TensorRecord:
 
 
 @dataclass(frozen=True)
-class FileRecord:
+class ReducedFile:
     """What was read from one file."""
 
     file: str
@@ -61,7 +61,7 @@ class FileRecord:
         }
 
 
-def record_from_json(body: Mapping[str, Any]) -> FileRecord:
+def record_from_json(body: Mapping[str, Any]) -> ReducedFile:
     """Inverse of `FileRecord.to_json`."""
     size, mtime, inode = (int(part) for part in body["stamp"])
     tensors = {}
@@ -69,7 +69,7 @@ def record_from_json(body: Mapping[str, Any]) -> FileRecord:
         place = (int(offset), str(dtype), int(count))
         tensors[place] = TensorRecord(str(digest), statistics_from_json(statistics), bool(values))
     pieces = tuple((int(offset), _unpack(text)) for offset, text in body["pieces"])
-    return FileRecord(str(body["file"]), (size, mtime, inode), tensors, pieces)
+    return ReducedFile(str(body["file"]), (size, mtime, inode), tensors, pieces)
 
 
 @dataclass(kw_only=True)
@@ -81,7 +81,7 @@ class ReduceJournal:
     to: str
     format: str = ""
     """Name of the dump's format. It is kept because all files may be deleted later."""
-    records: dict[str, FileRecord] = field(default_factory=dict)
+    records: dict[str, ReducedFile] = field(default_factory=dict)
     deleted: set[str] = field(default_factory=set)
     """Files that reduce deleted, or was about to delete when it was killed."""
 
@@ -150,7 +150,7 @@ class ReduceJournal:
         self.format = format
         self._append(encode_frame(_SOURCE, self._header()))
 
-    def add_records(self, records: Iterable[FileRecord]) -> None:
+    def add_records(self, records: Iterable[ReducedFile]) -> None:
         """Write records to the disk and read them back."""
         records = list(records)
         start = self._end

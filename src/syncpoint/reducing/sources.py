@@ -9,9 +9,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from syncpoint.ascend.dumps.batch_tree import is_tree, leaves
-from syncpoint.ascend.dumps.file_names import device_name, full_name, golden_name, read_mapping
-from syncpoint.ascend.dumps.fx_folder import fx_name
+from syncpoint.ascend.dumps.batch_tree import find_step_folders, is_tree
+from syncpoint.ascend.dumps.file_names import (
+    find_full_name,
+    parse_device_name,
+    parse_golden_name,
+    read_mapping,
+)
+from syncpoint.ascend.dumps.fx_folder import parse_fx_name
 from syncpoint.dumps.aimodelintermediates.folder_writer import METADATA
 from syncpoint.dumps.aimodelintermediates.format import AimodelIntermediates
 from syncpoint.dumps.npy_header import MAGIC
@@ -96,8 +101,8 @@ class FolderSource(DumpSource):
     def __init__(self, path: Path, format: str) -> None:
         super().__init__(path)
         self.format = format
-        if format == "ascend" and is_tree(path) and len(leaves(path)) > 1:
-            names = [leaf.name for leaf in leaves(path)]
+        if format == "ascend" and is_tree(path) and len(find_step_folders(path)) > 1:
+            names = [leaf.name for leaf in find_step_folders(path)]
             raise InputError(
                 f"{path} holds the dumps of {len(names)} steps; reduce takes one",
                 cure=f"name one of them, such as {names[0]}",
@@ -111,7 +116,7 @@ class FolderSource(DumpSource):
         """Open an array, or the tensors of an op."""
         if file.endswith(".npy"):
             return read_npy_file(self.path, file)
-        name = device_name(self._full_name(file))
+        name = parse_device_name(self._full_name(file))
         if name is None:
             raise FormatError(f"mapping.csv has no name for {file}")
         return read_device_op_file(self.path, file, name)
@@ -121,19 +126,21 @@ class FolderSource(DumpSource):
         if self.format == "npy":
             return name.endswith(".npy")
         if self.format == "ascend-golden":
-            golden = golden_name(self._full_name(file))
+            golden = parse_golden_name(self._full_name(file))
             return "/" not in file and golden is not None and golden.suffix == "npy"
         if self.format == "ascend":
-            return device_name(self._full_name(file)) is not None
-        fx = fx_name(name)
-        return device_name(self._full_name(file)) is not None or (fx is not None and not fx.reduced)
+            return parse_device_name(self._full_name(file)) is not None
+        fx = parse_fx_name(name)
+        return parse_device_name(self._full_name(file)) is not None or (
+            fx is not None and not fx.reduced
+        )
 
     def _full_name(self, file: str) -> str:
         folder, _, name = file.rpartition("/")
         if not name.removesuffix(".npy").isdecimal():
             return name
         try:
-            return full_name(name, read_mapping(self.path / folder))
+            return find_full_name(name, read_mapping(self.path / folder))
         except FormatError:
             return name
 
@@ -209,7 +216,7 @@ class FileSource(DumpSource):
         """Open the file with all its tensors."""
         if self.format == "npy":
             return read_npy_file(self.path, file)
-        name = device_name(file)
+        name = parse_device_name(file)
         if name is not None and self.format == "ascend":
             return read_device_op_file(self.path, file, name)
         file_format = NpzFile if self.format == "npz" else SafetensorsFile

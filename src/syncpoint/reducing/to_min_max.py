@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.ascend.dumps.file_names import device_name, is_hashed
+from syncpoint.ascend.dumps.file_names import is_hashed, parse_device_name
 from syncpoint.ascend.dumps.fx_folder import MIN_MAX
 from syncpoint.dumps.registry import find_format
 from syncpoint.errors import FormatError, InputError, SyncpointError, Unsupported
@@ -189,7 +189,7 @@ class MinMaxReduction:
     def _read(self, file: str) -> DataFile:
         if file.endswith(".npy"):
             return read_npy_file(self.root, file)
-        name = device_name(file.rpartition("/")[2])
+        name = parse_device_name(file.rpartition("/")[2])
         if name is None:
             raise FormatError(f"{file} does not have the name of a device file")
         return read_device_op_file(self.root, file, name)
@@ -215,7 +215,7 @@ def _reduced_name(file: str) -> str:
         if file.endswith(_REDUCED_SUFFIXES):
             return ""
         return f"{file.removesuffix('.npy')}{MIN_MAX}.npy"
-    return f"{file}{MIN_MAX}.npz" if device_name(file.rpartition("/")[2]) is not None else ""
+    return f"{file}{MIN_MAX}.npz" if parse_device_name(file.rpartition("/")[2]) is not None else ""
 
 
 def _count(outcome: Reduced, data_file: DataFile, stamp: Stamp, target: Path) -> None:

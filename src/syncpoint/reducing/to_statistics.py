@@ -26,7 +26,7 @@ from syncpoint.reducing.file_access import (
     stamp_of,
 )
 from syncpoint.reducing.folder_watch import FolderWatch, Progress
-from syncpoint.reducing.progress_journal import FileRecord, ReduceJournal, TensorRecord
+from syncpoint.reducing.progress_journal import ReducedFile, ReduceJournal, TensorRecord
 from syncpoint.reducing.result import Reduced, count_text, folder_size
 from syncpoint.reducing.sources import DumpSource, find_source
 from syncpoint.reducing.summarize import summarize_tensor, windows
@@ -149,7 +149,7 @@ class Reduction:
         indexed = source.indexed_tensors(file)
         return record is None or indexed is None or indexed <= record.tensors.keys()
 
-    def _record(self, data_file: DataFile, stamp: Stamp) -> FileRecord:
+    def _record(self, data_file: DataFile, stamp: Stamp) -> ReducedFile:
         """Read a file once; a FormatError if it changes meanwhile."""
         with_statistics = self.to is Kept.STATISTICS
         tensors: dict[Place, TensorRecord] = {}
@@ -168,7 +168,7 @@ class Reduction:
                 keeps_values = keeps_values or (place in tensors and tensors[place].values)
                 tensors[place] = TensorRecord(summary.digest, summary.statistics, keeps_values)
             check_unchanged(data_file.path, handle, stamp)
-        return FileRecord(data_file.file, stamp, tensors, data_file.pieces)
+        return ReducedFile(data_file.file, stamp, tensors, data_file.pieces)
 
     def _store_values(self, data_file: DataFile, tensor: Tensor, handle: int, digest: str) -> None:
         """Write the bytes of a model input to a file named by their digest."""
@@ -224,7 +224,7 @@ class Reduction:
             if not remove_unchanged(data_file.path, journal.records[data_file.file].stamp):
                 self._not_reduced[data_file.file] = "it is reduced, but could not be deleted"
 
-    def _confirm(self, data_file: DataFile, record: FileRecord) -> None:
+    def _confirm(self, data_file: DataFile, record: ReducedFile) -> None:
         """Read a file a second time; a FormatError if it does not match its record."""
         with open_data_file(data_file.path) as handle:
             is_same = stamp_of(os.fstat(handle)) == record.stamp
@@ -278,12 +278,12 @@ class _Batch:
     """Files that were read and whose records are written to the disk together."""
 
     data_files: list[DataFile] = field(default_factory=list)
-    records: list[FileRecord] = field(default_factory=list)
+    records: list[ReducedFile] = field(default_factory=list)
     file_count: int = 0
     """Files since the start of the scan, also those of earlier batches."""
     _started_at: float = field(default_factory=time.monotonic)
 
-    def add(self, data_file: DataFile, record: FileRecord) -> None:
+    def add(self, data_file: DataFile, record: ReducedFile) -> None:
         self.data_files.append(data_file)
         self.records.append(record)
         self.file_count += 1
@@ -293,7 +293,7 @@ class _Batch:
         is_late = time.monotonic() - self._started_at > _BATCH_SECONDS
         return len(self.records) >= _BATCH_FILES or nbytes >= _BATCH_BYTES or is_late
 
-    def clear(self) -> tuple[list[DataFile], list[FileRecord]]:
+    def clear(self) -> tuple[list[DataFile], list[ReducedFile]]:
         """Empty the batch; return what it held."""
         content = self.data_files, self.records
         self.data_files, self.records, self._started_at = [], [], time.monotonic()

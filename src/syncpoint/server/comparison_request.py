@@ -24,7 +24,7 @@ _GENERATED_INPUTS = re.compile(r"random(:\d+)?|zeros|ones")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ComparisonPlan:
+class RequestedComparison:
     """A comparison that may be run: every path in it is in an allowed folder."""
 
     target: str
@@ -45,7 +45,7 @@ class ComparisonPlan:
         return path is not None and not find_runtimes_accepting(path)
 
     @classmethod
-    def of(cls, spec: SessionSpec, folders: AllowedFolders) -> ComparisonPlan:
+    def of(cls, spec: SessionSpec, folders: AllowedFolders) -> RequestedComparison:
         """Check a form; the first field that cannot be used is an InputError."""
         if spec.metric not in CHOOSABLE_METRICS:
             raise InputError(

@@ -20,7 +20,7 @@ from syncpoint.comparison.events import Stage
 from syncpoint.comparison.storage.comparison_folder import is_comparison
 from syncpoint.errors import InputError, describe_error
 from syncpoint.page.schema import Problem
-from syncpoint.server.comparison_request import ComparisonPlan
+from syncpoint.server.comparison_request import RequestedComparison
 from syncpoint.server.output_folders import clear_output_folder, create_output_folder
 from syncpoint.server.session_memory import SessionMemory
 from syncpoint.server.session_schema import (
@@ -59,7 +59,7 @@ class _StageProgress:
 class Job:
     """One comparison that was requested."""
 
-    plan: ComparisonPlan
+    plan: RequestedComparison
     out: Path
     command: str
     spec: SessionSpec | None = None
@@ -120,7 +120,10 @@ class JobQueue:
         self._thread: threading.Thread | None = None
 
     def add(
-        self, plan: ComparisonPlan, command: Callable[[str], str], spec: SessionSpec | None = None
+        self,
+        plan: RequestedComparison,
+        command: Callable[[str], str],
+        spec: SessionSpec | None = None,
     ) -> Job:
         """Add a comparison; `command` returns its command line for a folder."""
         with self._changed:
@@ -129,7 +132,7 @@ class JobQueue:
             return self._add_job(Job(plan=plan, out=out, command=command(str(out)), spec=spec))
 
     def resume_folder(
-        self, plan: ComparisonPlan, command: Callable[[str], str], spec: SessionSpec, out: Path
+        self, plan: RequestedComparison, command: Callable[[str], str], spec: SessionSpec, out: Path
     ) -> Job:
         """Resume the unfinished comparison in the folder `out`, begun by an earlier server."""
         with self._changed:
@@ -356,7 +359,7 @@ class JobQueue:
         self._touch(job)
 
 
-def _create_stages(plan: ComparisonPlan) -> dict[str, _StageProgress]:
+def _create_stages(plan: RequestedComparison) -> dict[str, _StageProgress]:
     stages = {stage.value: _StageProgress() for stage in Stage}
     if plan.introduced == "off":
         stages[Stage.INTRODUCED.value].state = "left out"

@@ -15,7 +15,7 @@ from syncpoint.metrics import CATALOGUE
 from syncpoint.metrics.limits import PRESETS
 from syncpoint.page.overview import CHOOSABLE_METRICS
 from syncpoint.server.allowed_files import AllowedFolders
-from syncpoint.server.comparison_request import ComparisonPlan, find_warnings, preview_side
+from syncpoint.server.comparison_request import RequestedComparison, find_warnings, preview_side
 from syncpoint.server.jobs import Job, JobQueue
 from syncpoint.server.model_check import ModelChecks
 from syncpoint.server.open_comparisons import Library
@@ -63,14 +63,14 @@ class ComparisonSession:
 
     def build_command(self, spec: SessionSpec) -> Command:
         """Return the comparison as a command line, and what looks wrong about it."""
-        plan = ComparisonPlan.of(spec, self.folders)
+        plan = RequestedComparison.of(spec, self.folders)
         sides = [preview_side(self.folders, side) for side in (spec.target, spec.reference)]
         out = self.folders.display_path(free_output_path(self.out, plan.name))
         return Command(command=plan.build_command(out), warnings=find_warnings(sides[0], sides[1]))
 
     def start_comparison(self, spec: SessionSpec) -> Job:
         """Add a comparison to the queue."""
-        plan = ComparisonPlan.of(spec, self.folders)
+        plan = RequestedComparison.of(spec, self.folders)
         return self.jobs.add(plan, self._command_builder(plan), spec)
 
     def resume_comparison(self, text: str) -> Job:
@@ -85,7 +85,7 @@ class ComparisonSession:
                 f"{text!r} is not an unfinished comparison that was begun on this page",
                 cure="resume it by its command with --resume",
             )
-        plan = ComparisonPlan.of(spec, self.folders)
+        plan = RequestedComparison.of(spec, self.folders)
         return self.jobs.resume_folder(plan, self._command_builder(plan), spec, folder)
 
     def show_unfinished(self, text: str) -> str:
@@ -100,10 +100,10 @@ class ComparisonSession:
             raise InputError(
                 f"{text!r} is not a comparison that was begun on this page", cure="reload the page"
             )
-        plan = job.plan if job is not None else ComparisonPlan.of(spec, self.folders)  # type: ignore[arg-type]
+        plan = job.plan if job is not None else RequestedComparison.of(spec, self.folders)  # type: ignore[arg-type]
         return self.unfinished.show(folder, plan)
 
-    def _command_builder(self, plan: ComparisonPlan) -> Callable[[str], str]:
+    def _command_builder(self, plan: RequestedComparison) -> Callable[[str], str]:
         return lambda out: plan.build_command(self.folders.display_path(Path(out)))
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 from syncpoint.comparison.storage.file_names import PROGRESS_LOG
 from syncpoint.errors import CaptureError, InputError, describe_error
 from syncpoint.files.writer_lock import RunLock, is_locked
-from syncpoint.server.comparison_request import ComparisonPlan
+from syncpoint.server.comparison_request import RequestedComparison
 from syncpoint.server.worker_process import WorkerProcess
 
 _FOLDER_PREFIX = "syncpoint-looks-"
@@ -41,13 +41,16 @@ class UnfinishedViews:
         self._name_by_log_size: dict[tuple[Path, int], str] = {}
         self._process: WorkerProcess | None = None
 
-    def show(self, folder: Path, plan: ComparisonPlan) -> str:
+    def show(self, folder: Path, plan: RequestedComparison) -> str:
         """Return the name in URLs of a view of the unfinished comparison in `folder`."""
         with self._lock:
             try:
                 key = (folder, (folder / PROGRESS_LOG).stat().st_size)
             except OSError as error:
-                raise InputError(f"a comparison at {folder.name}", describe_error(error)) from error
+                raise InputError(
+                    f"cannot read the unfinished comparison {folder.name}: {describe_error(error)}",
+                    cure="reload the page",
+                ) from error
             if key not in self._name_by_log_size:
                 if self._folder is None:
                     self._folder, self._folder_lock = create_view_folder()

@@ -73,10 +73,10 @@ def diagnose_result(
 
 def _failed_diagnosis(result: Result, error: Exception) -> Diagnosis:
     from syncpoint.comparison.findings import Diagnosis, Symptom, failure_line
-    from syncpoint.diagnosis.symptom import symptom
+    from syncpoint.diagnosis.symptom import describe_symptom
 
     try:
-        kind, summary = symptom(result)
+        kind, summary = describe_symptom(result)
     except Exception:
         kind, summary = Symptom.UNKNOWN, "the diagnosis failed"
     line = failure_line(error)
@@ -109,7 +109,7 @@ def _diagnose_case(
             reference,
             absent=absent,
             subjects=subjects,
-            asked=requests,
+            extras=requests,
             seconds=seconds,
             compared_sides=sides,
         )

@@ -257,7 +257,7 @@ def test_statistics_that_are_not_finite(tmp_path):
     assert found["fine"].verdict is Verdict.CLOSE
     assert found["broken"].verdict is Verdict.LARGE
     assert found["both"].verdict is Verdict.NONE
-    assert "not finite" in found["both"].reason
+    assert "non-finite values" in found["both"].reason
 
 
 def test_a_model_in_eager_mode_is_compared_with_a_dump_of_it(tmp_path):

@@ -248,7 +248,7 @@ def test_reduced_dumps_are_compared_by_their_ends_and_say_so(reduced, dump_path,
     for row, like in zip(rows, table(whole[0].report), strict=True):
         if "Cast" not in row["my_data_path"] or reduced != "FX":
             assert row["golden_shape"] == row["my_shape"] == "[2]"
-            assert "only the least and the greatest" in row["Remark"]
+            assert "only the minimum and the maximum" in row["Remark"]
         for column in ("golden_max_value", "golden_min_value", "my_max_value", "my_min_value"):
             assert row[column] == like[column]
     wrong = [r for r in rows if r["Verdict"] == "large"]
@@ -269,11 +269,13 @@ def test_reduced_dumps_of_an_op_that_ran_twice_are_proven_no_more_than_others(tm
     [row] = outcome.result.rows
     assert is_unproven(row) and row.ends_only
     [note] = row.notes
-    assert "last of 2 executions" in note and "only the least and the greatest" in note
+    assert "last of 2 executions" in note and "only the minimum and the maximum" in note
     table_file = outcome.comparison / TABLE_NAME
     columns = pl.read_parquet(table_file)
     assert columns["ends_only"].to_list() == [True]
-    columns.drop("ends_only").write_parquet(table_file)
+    older_note = "only the least and the greatest value are known and compared"
+    older_notes = pl.Series("notes", [[f"the last of 2 executions; {older_note}"]])
+    columns.drop("ends_only").with_columns(older_notes).write_parquet(table_file)
     document = json.loads((outcome.comparison / JSON_NAME).read_text())
     del document["checksum"]
     document["files"][TABLE_NAME] = record_of(table_file.read_bytes()).to_json()

@@ -316,7 +316,7 @@ def test_reduced_dumps_are_compared_in_every_mode(mode, dump_path):
         if "Cast" in row["API Name"]:
             assert row == like  # its own input was not reduced
             continue
-        assert "only the least and the greatest value are known" in row["Remark"]
+        assert "only the minimum and the maximum are known" in row["Remark"]
         if mode == "statistics":
             for name in ("Max diff", "Min diff", "MaxRelativeErr", "MinRelativeErr"):
                 assert float(row[name]) == pytest.approx(float(like[name]), rel=1e-5, abs=1e-7)

@@ -90,7 +90,7 @@ def test_a_damaged_tensor_is_named_with_its_op_and_its_file(run):
     [damage] = sp.verify(run).damaged
     assert (damage.op, damage.file) == (str(tensor.key), SHARD)
     text = verify(run, 1)
-    assert text.splitlines()[0].startswith(f"damaged     relu in {SHARD}: its bytes are not")
+    assert text.splitlines()[0].startswith(f"damaged     relu in {SHARD}: its bytes do not match")
     assert "1 damaged; verified: 5 files and 1 tensors" in text
 
 

@@ -13,7 +13,7 @@ from helpers.reseal_checksums import reseal
 from syncpoint.cli.app import app
 from syncpoint.comparison.findings import Level, Symptom
 from syncpoint.diagnosis.registry import CAUSES
-from syncpoint.diagnosis.symptom import symptom
+from syncpoint.diagnosis.symptom import describe_symptom
 from syncpoint.errors import SyncpointWarning
 from syncpoint.metrics.verdict import Reason, ReasonCode
 from syncpoint.page.open_comparison import OpenComparison
@@ -190,7 +190,7 @@ def test_a_cause_for_another_version_is_left_out_with_a_warning(add_plugins):
         API = 0
 
     add_plugins(CAUSES, Entry("old", Old))
-    with pytest.warns(SyncpointWarning, match="old .* left out: it declares API = 0; .* takes 1"):
+    with pytest.warns(SyncpointWarning, match="old .* is skipped: it declares API = 0; .* takes 1"):
         assert CAUSES.plugins() == ()
 
 
@@ -199,6 +199,6 @@ def test_what_could_not_be_read_is_not_said_to_agree():
     at = next(at for at, row in enumerate(result.rows) if not row.output)
     rows = list(result.rows)
     rows[at] = replace(rows[at], unmeasured=Reason(ReasonCode.UNREADABLE, "the file is cut off"))
-    what, said = symptom(replace(result, rows=rows))
+    what, said = describe_symptom(replace(result, rows=rows))
     assert what is Symptom.PARTLY
     assert said.endswith(f"; 1 of {len(rows)} tensors could not be compared")

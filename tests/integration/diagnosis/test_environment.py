@@ -11,8 +11,8 @@ from torch.nn import functional
 
 import syncpoint as sp
 from syncpoint.diagnosis.case import Case
-from syncpoint.diagnosis.numerics.fast_math import approximate
-from syncpoint.diagnosis.numerics.tf32 import ten_bits
+from syncpoint.diagnosis.numerics.fast_math import find_approximate_functions
+from syncpoint.diagnosis.numerics.tf32 import round_to_tf32
 from syncpoint.errors import FormatError
 from syncpoint.run.model import Role
 from syncpoint.run.reader import in_memory
@@ -61,7 +61,7 @@ def passed(round_to):
 
 @pytest.mark.parametrize("cut", [False, True])
 def test_products_of_rounded_inputs_are_tf32(reference, cut):
-    target = recorded(reference, passed(lambda v: ten_bits(v, cut)))
+    target = recorded(reference, passed(lambda v: round_to_tf32(v, cut)))
     first = sp.compare(target, reference).findings[0]
     assert (first.cause, first.kind, first.level) == ("environment", "tf32", "cause")
     assert first.confidence >= 0.9 and len(first.ops) == 2
@@ -93,7 +93,7 @@ class Attentive(nn.Module):
 
 def test_an_attention_among_products_of_rounded_inputs_does_not_hide_tf32():
     def rounded(value):
-        return torch.from_numpy(ten_bits(value.numpy(), cut=False).astype(np.float32))
+        return torch.from_numpy(round_to_tf32(value.numpy(), truncate=False).astype(np.float32))
 
     model = Attentive().eval()
     whole = sp.capture(model, (X[None],))
@@ -163,7 +163,7 @@ def test_steep_functions_that_are_right_to_some_bits_are_fast_mathematics():
 
 def found_in(target, reference):
     """What is found where no other cause is asked before."""
-    return approximate(Case(sp.compare(target, reference), target, reference))
+    return find_approximate_functions(Case(sp.compare(target, reference), target, reference))
 
 
 def test_another_form_of_a_function_is_no_fast_mathematics():

@@ -68,7 +68,7 @@ def test_a_diagnosis_that_fails_as_a_whole_is_a_line_of_every_report(
     def fail(case):
         raise error
 
-    monkeypatch.setattr(diagnose, "_diagnosed", fail)
+    monkeypatch.setattr(diagnose, "_run_causes", fail)
     out = tmp_path / "a.cmp"
     done = called("compare", *dumps, "-o", out, "--json", tmp_path / "a.json")
     assert done.exit_code == 1

@@ -140,7 +140,7 @@ def test_the_dump_format_is_written_and_read_again(installed, place):
     syncpoint("compare", "net.jsonl", "net.run", **options)
     (place / "bad.jsonl").write_text('{"op": 3}\n')
     done = syncpoint("inspect", "bad.jsonl", **options, code=2)
-    assert done.stderr.startswith("syncpoint: expected a tensor a line in bad.jsonl")
+    assert done.stderr.startswith("syncpoint: bad.jsonl has a line that is not a tensor")
 
 
 def test_the_matcher_pairs_what_nothing_else_pairs(installed, place):
@@ -219,7 +219,7 @@ def test_of_two_packages_with_one_name_neither_is_used(installed, place):
     package(folder, "two_package", ["matchers"])
     both = ("net.chain.json", "net.chain.json", "--inputs", "x.npz")
     done = syncpoint("compare", *both, "--no-diagnose", paths=[installed, folder], cwd=place)
-    (line,) = [line for line in done.stderr.splitlines() if "left out" in line]
+    (line,) = [line for line in done.stderr.splitlines() if "is skipped" in line]
     assert "one_package and two_package is skipped: 2 entry points have this name" in line
 
 
@@ -230,7 +230,7 @@ def test_a_package_cannot_replace_what_is_built_in(installed, place):
     done = syncpoint("doctor", paths=[installed, folder], cwd=place)
     left_out = [line for line in done.stdout.splitlines() if line.startswith("left out")]
     assert [line.split(" is skipped: ")[1] for line in left_out] == [
-        "a built-in one has this name; upgrade or remove the package"
+        "a built-in dump format has this name; upgrade or remove the package"
     ] * 2
     assert "format     npy: read and written" in done.stdout
     assert "format     ascend: read" in done.stdout
@@ -254,7 +254,7 @@ class Plugin:
     syncpoint("capture", "net.chain.json", "--inputs", "x.npz", "-o", "net.run", **options)
     done = syncpoint("compare", "wrong.chain.json", "net.run", **options, code=1)
     assert (
-        "the matcher bad of bad_package raised ValueError: who pairs; it is passed" in done.stderr
+        "the matcher bad of bad_package raised ValueError: who pairs; it is skipped" in done.stderr
     )
     assert "Traceback" not in done.stderr
     assert "who looks" in done.stdout + done.stderr
@@ -275,7 +275,7 @@ class Plugin:
     folder = package(place / "packages", "bad_package", ["runtimes"], code)
     words = ("capture", "net.bad", "--inputs", "x.npz", "-o", "bad.run")
     done = syncpoint(*words, paths=[folder], cwd=place, code=2)
-    assert "bad of bad_package to run net.bad; found it raised KeyError: 'weight'" in done.stderr
+    assert "bad of bad_package failed to run net.bad: it raised KeyError: 'weight'" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -133,7 +133,7 @@ def test_the_options_of_capture(tmp_path):
     run = sp.open_run(rec.path)
     assert [t.kept for t in run.tensors] == [Kept.VALUES, Kept.STATISTICS]
     assert any("budget of 5000 bytes" in note for note in run.info.notes)
-    with pytest.raises(InputError, match="a new folder"):
+    with pytest.raises(InputError, match="already exists; add --force"):
         sp.record(tmp_path / "m.run")
     with sp.record(tmp_path / "m.run", overwrite=True) as rec:
         rec.tensor("c", big)
@@ -190,7 +190,7 @@ def test_two_ranks_need_two_runs_and_are_told_so(tmp_path):
     assert values(sp.open_run(one.path), "x", rank=1).tolist() == [1, 1]
     with (
         sp.record(tmp_path / "b.run"),
-        pytest.raises(InputError, match=r"one at work; where several ranks record.*rank="),
+        pytest.raises(InputError, match=r"is locked: .*; if several ranks record.*rank="),
     ):
         sp.record(tmp_path / "b.run")
 
@@ -256,7 +256,7 @@ def test_a_forked_child_leaves_the_run_to_its_parent(tmp_path):
                 os._exit(0)
         os.waitpid(child, 0)
         rec.tensor("z", np.ones(2))
-    assert b"a process forked from it" in os.read(read, 1000)
+    assert b"this one is a fork" in os.read(read, 1000)
     run = sp.open_run(rec.path)
     assert run.info.complete and keys(run) == ["x", "z"]
 

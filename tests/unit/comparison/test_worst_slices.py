@@ -77,7 +77,7 @@ def test_the_slice_is_that_of_the_pair_as_it_was_measured():
 
 def test_values_that_can_no_longer_be_read_leave_the_verdict(monkeypatch):
     def gone(*_):
-        raise FormatError("values", "a file that is gone")
+        raise FormatError("the file is gone")
 
     monkeypatch.setattr(on_demand, "prepare_pair", gone)
     row = only_row(ruined())

@@ -35,7 +35,7 @@ def test_a_sample_is_small_and_has_the_worst_element(shape, limit, data):
     worst = data.draw(st.integers(0, prod(shape) - 1))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(samples, "SAMPLE_ELEMENTS", limit)
-        places = samples.sample_places(shape, worst)
+        places = samples.choose_sample(shape, worst)
     assert 0 < prod(len(indices) for indices in places) <= max(limit, 1)
     for indices, length, at in zip(places, shape, np.unravel_index(worst, shape), strict=True):
         assert (np.diff(indices) > 0).all() and indices[0] >= 0 and indices[-1] < length
@@ -43,7 +43,7 @@ def test_a_sample_is_small_and_has_the_worst_element(shape, limit, data):
 
 
 def test_a_small_tensor_is_its_own_sample():
-    assert [len(p) for p in samples.sample_places((6, 7), 3)] == [6, 7]
+    assert [len(p) for p in samples.choose_sample((6, 7), 3)] == [6, 7]
 
 
 @pytest.mark.parametrize("known", [
@@ -63,13 +63,13 @@ def test_a_sample_holds_the_numbers_of_its_places(known, cut):
         for axis, n in enumerate(array.shape)
     )
     whole = dequantize(operand_of(made, record))
-    assert np.array_equal(samples.sampled_tensor(made, record, places), whole[np.ix_(*places)])
+    assert np.array_equal(samples.sample_tensor(made, record, places), whole[np.ix_(*places)])
 
 
 def test_windows_cover_a_tensor(small_limits):
     array = RNG.standard_normal((7, 53)).astype(np.float32)
     made = in_memory(RunInfo(model="m"), [], [tensor("t", array)])
-    pieces = list(budget.windows(made, made.tensors[0]))
+    pieces = list(budget.read_windows(made, made.tensors[0]))
     assert len(pieces) == 4 and np.array_equal(np.concatenate(pieces), array.reshape(-1))
 
 
@@ -100,7 +100,7 @@ def test_a_finding_from_a_sample_says_so_and_is_not_sure(monkeypatch):
     assert "sample" not in whole.text
     assert (sampled.kind, sampled.title) == (whole.kind, whole.title)
     assert sampled.certainty == "likely"
-    assert "a sample of 256 of its 3,072 elements was looked at, not all" in sampled.evidence
+    assert "only a sample of 256 of its 3,072 elements was read" in sampled.evidence
     assert not diagnosis.has_failed
 
 
@@ -109,7 +109,7 @@ def test_what_is_too_large_to_be_looked_at_is_named(small_limits):
     found = sp.compare(linear(one), linear(other))
     (line,) = found.diagnosis.trouble_lines
     assert line.startswith("not examined: values of tensors above 1,024 elements")
-    assert line.endswith("ops that hold more than 4,096: y")
+    assert line.endswith("ops with more than 4,096: y")
 
 
 def test_time_is_kept_within_a_cause(monkeypatch):
@@ -121,16 +121,18 @@ def test_time_is_kept_within_a_cause(monkeypatch):
     made = in_memory(RunInfo(model="m"), [], [tensor("t", np.ones(4, np.float32))])
     with limits.active(), pytest.raises(TimeUp):
         for _ in range(100):
-            budget.real_values(made, made.tensors[0])
+            budget.read_real_values(made, made.tensors[0])
             reads += 1
     assert reads == 6
-    assert budget.real_values(made, made.tensors[0]) is not None, "no limit outside a diagnosis"
+    assert budget.read_real_values(made, made.tensors[0]) is not None, (
+        "no limit outside a diagnosis"
+    )
 
 
 def test_a_diagnosis_whose_time_is_up_says_what_was_not_looked_at(monkeypatch):
     monkeypatch.setattr(budget, "EXTRA_SECONDS", -1e9)
     weight = RNG.standard_normal((48, 64)).astype(np.float32)
     found = sp.compare(linear(weight, 1.5), linear(weight))
-    late = [line for line in found.diagnosis.troubles if line.startswith("time is up")]
+    late = [line for line in found.diagnosis.troubles if line.startswith("time limit of")]
     assert len(late) == 1 and Weights.title in late[0] and "--seconds" in late[0]
     assert found.exit_code() == 1

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from syncpoint.comparison.findings import Diagnosis, Finding, Level, Symptom
-from syncpoint.diagnosis.diagnose import ranked
+from syncpoint.diagnosis.diagnose import rank_findings
 
 
 def finding(cause, confidence, rows=(), level=Level.CAUSE):
@@ -18,7 +18,7 @@ def finding(cause, confidence, rows=(), level=Level.CAUSE):
 
 
 def causes(found):
-    return [f.cause for f in ranked(found)]
+    return [f.cause for f in rank_findings(found)]
 
 
 def test_the_surest_comes_first():

@@ -11,7 +11,7 @@ from helpers.session_server import write_dumps, write_models
 from syncpoint.cli.app import app
 from syncpoint.errors import InputError
 from syncpoint.server.allowed_files import AllowedFolders
-from syncpoint.server.comparison_request import ComparisonPlan, find_warnings, preview_side
+from syncpoint.server.comparison_request import RequestedComparison, find_warnings, preview_side
 from syncpoint.server.session_schema import SessionSpec
 
 
@@ -44,7 +44,7 @@ def test_only_what_is_not_the_default_is_said(place):
         metric="rmse",
         introduced="off",
     )
-    plan = ComparisonPlan.of(asked, AllowedFolders([place]))
+    plan = RequestedComparison.of(asked, AllowedFolders([place]))
     assert shlex.split(plan.build_command("c/a b.cmp")) == [
         *("syncpoint", "compare", "net.py:shipped", "net.py:reference"),
         *("--inputs", "random:3", "--shape", "x=2,16", "--target-set", "runtime=inductor"),
@@ -55,7 +55,7 @@ def test_only_what_is_not_the_default_is_said(place):
 
 
 def test_the_command_makes_the_same_comparison_as_the_call(place):
-    plan = ComparisonPlan.of(
+    plan = RequestedComparison.of(
         spec("target.npz", "reference.npz", preset="f16"), AllowedFolders([place])
     )
     words = shlex.split(plan.build_command("shell.cmp"))
@@ -86,16 +86,16 @@ def test_the_command_makes_the_same_comparison_as_the_call(place):
 )
 def test_what_cannot_be_used_is_refused_before_anything_runs(place, asked):
     with pytest.raises(InputError):
-        ComparisonPlan.of(asked, AllowedFolders([place]))
+        RequestedComparison.of(asked, AllowedFolders([place]))
 
 
 def test_names_are_fit_for_files_and_flags(place):
     (place / "-o.npz").write_bytes((place / "target.npz").read_bytes())
     folders = AllowedFolders([place])
-    plan = ComparisonPlan.of(spec("-o.npz", "reference.npz"), folders)
+    plan = RequestedComparison.of(spec("-o.npz", "reference.npz"), folders)
     assert plan.target == "./-o.npz"
     assert plan.name == "o_against_reference"
-    assert ComparisonPlan.of(spec("net.py:shipped", "net.py:reference"), folders).name == (
+    assert RequestedComparison.of(spec("net.py:shipped", "net.py:reference"), folders).name == (
         "net_shipped_against_net_reference"
     )
 

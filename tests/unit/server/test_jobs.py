@@ -230,13 +230,13 @@ def test_what_a_dead_server_ran_ends_too(tmp_path):
 
 def test_what_was_measured_before_a_cancellation_is_gone_on_from(tmp_path, monkeypatch):
     from syncpoint.server.allowed_files import AllowedFolders
-    from syncpoint.server.comparison_request import ComparisonPlan
+    from syncpoint.server.comparison_request import RequestedComparison
     from syncpoint.server.jobs import JobQueue
     from syncpoint.server.session_schema import SessionSpec
 
     write_dumps(tmp_path)
     monkeypatch.chdir(tmp_path)
-    plan = ComparisonPlan.of(SessionSpec(**DUMPS), AllowedFolders([tmp_path]))
+    plan = RequestedComparison.of(SessionSpec(**DUMPS), AllowedFolders([tmp_path]))
     jobs = JobQueue(tmp_path / "out", lambda path: path.name)
     job = jobs.add(plan, plan.build_command)
     waited(job)

@@ -15,7 +15,7 @@ from syncpoint.errors import InputError
 from syncpoint.page.open_comparison import OpenComparison
 from syncpoint.page.overview import build_overview
 from syncpoint.server.allowed_files import AllowedFolders
-from syncpoint.server.comparison_request import ComparisonPlan
+from syncpoint.server.comparison_request import RequestedComparison
 from syncpoint.server.session_schema import SessionSpec
 from syncpoint.server.unfinished_view import UnfinishedViews, create_view_folder
 
@@ -54,7 +54,7 @@ def look(tmp_path):
     views = UnfinishedViews(add)
 
     def look(folder):
-        views.show(folder, ComparisonPlan.of(SPEC, AllowedFolders([tmp_path])))
+        views.show(folder, RequestedComparison.of(SPEC, AllowedFolders([tmp_path])))
         return found[folder.name]
 
     yield look

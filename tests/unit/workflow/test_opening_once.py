@@ -172,9 +172,9 @@ def test_sides_without_a_table_of_msprobe_are_refused_before_they_are_opened(
 ):
     paths = save_dumps(tmp_path)
     failed = syncpoint("compare", *paths, *words, cwd=tmp_path, code=2)
-    assert "two dumps of msProbe" in failed.stderr
+    assert "needs two msProbe dumps" in failed.stderr
     failed = syncpoint("compare", "absent.json", paths[1], *words, cwd=tmp_path, code=2)
-    assert "nothing at absent.json" in failed.stderr
+    assert "absent.json does not exist" in failed.stderr
     assert not opened
 
 

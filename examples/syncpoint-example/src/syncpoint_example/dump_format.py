@@ -36,7 +36,7 @@ class JsonLines:
                 tensors.append((Tensor(key, from_numpy(value.dtype).name, value.shape), value))
                 ops += [op] if key.role is Role.OUTPUT else []
         except (KeyError, TypeError, ValueError) as error:
-            raise FormatError(f"a tensor a line in {path}", repr(error)) from error
+            raise FormatError(f"{path} has a line that is not a tensor: {error!r}") from error
         return in_memory(RunInfo(model=path.name), ops, tensors)
 
     def save(self, run: Run, path: Path) -> None:

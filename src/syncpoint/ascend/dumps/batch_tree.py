@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from syncpoint.ascend.dumps.file_names import device_name, full_name, read_mapping
+from syncpoint.ascend.dumps.file_names import find_full_name, parse_device_name, read_mapping
 from syncpoint.ascend.dumps.rule_file import RuleFile
 from syncpoint.errors import FormatError, InputError
 from syncpoint.files.untrusted_files import path_inside, require_folder
@@ -17,8 +17,8 @@ _GENERATED = re.compile(r"ge_default_[0-9]+_([0-9]+)")
 
 
 @dataclass(frozen=True)
-class Leaf:
-    """One folder of dump files, and where in the tree it is."""
+class StepFolder:
+    """A folder of dump files, and its place in the tree."""
 
     path: Path
     device: str
@@ -28,86 +28,89 @@ class Leaf:
 
     @property
     def name(self) -> str:
-        """Its place, below the root."""
+        """Path below the root."""
         return f"{self.device}/{self.model}/{self.model_id}/{self.step}"
 
 
 def is_tree(path: Path) -> bool:
-    """Whether this is the root of such a tree; never raises for its damage."""
+    """Whether a folder is the root of such a tree; damage raises nothing."""
     try:
-        return _digits(path.resolve().name) and next(_leaves(path), None) is not None
+        return _is_number(path.resolve().name) and next(_walk_step_folders(path), None) is not None
     except (OSError, FormatError):
         return False
 
 
-def leaves(path: Path) -> list[Leaf]:
-    """All folders of dump files, devices, ids and steps in the order of their numbers."""
+def find_step_folders(path: Path) -> list[StepFolder]:
+    """Find all folders of dump files, ordered by the numbers of device, model, id and step."""
     root = require_folder(path, "a tree of device dumps")
-    found = sorted(_leaves(root), key=_order)
-    if not found:
+    folders = sorted(_walk_step_folders(root), key=_sort_key)
+    if not folders:
         raise InputError(
-            f"folders DEVICE/MODEL/ID/STEP with dump files in {path}", "none", "check the path"
+            f"{path} has no folders DEVICE/MODEL/ID/STEP with dump files", cure="check the path"
         )
-    return found
+    return folders
 
 
-def latest(found: Iterable[Leaf]) -> list[Leaf]:
-    """The last step of each device, model and id, by number: 10 comes after 9."""
-    last: dict[tuple[str, str, str], Leaf] = {}
-    for leaf in sorted(found, key=_order):
-        last[leaf.device, leaf.model, leaf.model_id] = leaf
+def latest_steps(folders: Iterable[StepFolder]) -> list[StepFolder]:
+    """Return the last step of each device, model and id, by number: 10 comes after 9."""
+    last: dict[tuple[str, str, str], StepFolder] = {}
+    for folder in sorted(folders, key=_sort_key):
+        last[folder.device, folder.model, folder.model_id] = folder
     return list(last.values())
 
 
-def rules(path: Path) -> dict[str, RuleFile]:
-    """The rule files of a folder by the names of their graphs; a name twice is a FormatError."""
-    found: dict[str, RuleFile] = {}
+def load_rule_files(path: Path) -> dict[str, RuleFile]:
+    """Load the rule files of a folder, by the names of their graphs."""
+    rule_files: dict[str, RuleFile] = {}
     for name in sorted(p.name for p in require_folder(path, "a folder of rule files").iterdir()):
         if not name.endswith(".json"):
             continue
         rule = RuleFile.load(path_inside(path, name))
         for graph in dict.fromkeys(rule.graphs):
-            if graph in found:
+            if graph in rule_files:
                 raise FormatError(
-                    f"one rule file for the graph {graph} in {path}",
-                    f"{found[graph].path.name} and {name}",
+                    f"{path} has two rule files for the graph {graph}:"
+                    f" {rule_files[graph].path.name} and {name}",
+                    cure="remove one of them",
                 )
-            found[graph] = rule
-    if not found:
-        raise InputError(f"rule files (.json) in {path}", "none", "check the path")
-    return found
+            rule_files[graph] = rule
+    if not rule_files:
+        raise InputError(f"{path} has no rule files (.json)", cure="check the path")
+    return rule_files
 
 
-def rule_of(model: str, known: Mapping[str, RuleFile]) -> tuple[str, RuleFile] | None:
-    """The graph of a model and its rule file: by its name, else by the number that the converter
-    gave it, where only one graph has that number. None where there is none."""
-    if model in known:
-        return model, known[model]
+def find_rule_file(model: str, rule_files: Mapping[str, RuleFile]) -> tuple[str, RuleFile] | None:
+    """Find the graph of a model and its rule file, or None.
+
+    By name, else by the number that the converter gave it if only one graph has that number.
+    """
+    if model in rule_files:
+        return model, rule_files[model]
     number = _GENERATED.fullmatch(model)
     if number is None:
         return None
-    same = [
+    same_number = [
         name
-        for name in known
+        for name in rule_files
         if (m := _GENERATED.fullmatch(name)) is not None and m[1] == number[1]
     ]
-    return (same[0], known[same[0]]) if len(same) == 1 else None
+    return (same_number[0], rule_files[same_number[0]]) if len(same_number) == 1 else None
 
 
-def _leaves(root: Path) -> Iterator[Leaf]:
+def _walk_step_folders(root: Path) -> Iterator[StepFolder]:
     for device in _folders(root):
-        if not _digits(device):
+        if not _is_number(device):
             continue
         for model in _folders(root / device):
             for model_id in _folders(root / device / model):
                 for step in _folders(root / device / model / model_id):
                     path = root / device / model / model_id / step
                     if _has_dumps(path):
-                        yield Leaf(path, device, model, model_id, step)
+                        yield StepFolder(path, device, model, model_id, step)
 
 
 def _folders(path: Path) -> Sequence[str]:
-    """Folders inside, by name; those that are links are not followed."""
+    """List the folders inside, without links."""
     with os.scandir(path) as entries:
         return sorted(
             e.name for e in entries if e.is_dir(follow_symlinks=False) and e.name.isprintable()
@@ -120,17 +123,17 @@ def _has_dumps(path: Path) -> bool:
     except FormatError:
         mapping = {}
     with os.scandir(path) as entries:
-        return any(device_name(full_name(e.name, mapping)) is not None for e in entries)
+        return any(parse_device_name(find_full_name(e.name, mapping)) is not None for e in entries)
 
 
-def _digits(text: str) -> bool:
+def _is_number(text: str) -> bool:
     return text.isascii() and text.isdecimal()
 
 
-def _order(leaf: Leaf) -> tuple[tuple[int, int, str], ...]:
-    return tuple(_number(t) for t in (leaf.device, leaf.model, leaf.model_id, leaf.step))
+def _sort_key(folder: StepFolder) -> tuple[tuple[int, int, str], ...]:
+    return tuple(_number(t) for t in (folder.device, folder.model, folder.model_id, folder.step))
 
 
 def _number(text: str) -> tuple[int, int, str]:
-    """Numbers by their value before words."""
-    return (0, int(text), "") if _digits(text) and len(text) < 64 else (1, 0, text)
+    """Sort numbers by value, before texts."""
+    return (0, int(text), "") if _is_number(text) and len(text) < 64 else (1, 0, text)

@@ -1,4 +1,4 @@
-"""What a device dump says of one tensor beyond what every run can hold."""
+"""Facts of a device dump about a tensor that the data model of a run does not hold."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from syncpoint.run.model import Tensor
 from syncpoint.run.reader import Run
 
 
-def facts_of(run: Run, tensor: Tensor) -> dict[str, Any]:
-    """What a dump says of a tensor beyond what every run can hold."""
+def tensor_facts(run: Run, tensor: Tensor) -> dict[str, Any]:
+    """Return the facts of a dump about a tensor."""
     op = run.op(tensor.key.op)
-    said = op.attributes if op is not None else {}
-    # Of an op that was executed for several tokens, each execution has facts of its own.
-    said = said.get("parts", {}).get(str(tensor.key.part), said)
-    listed = said.get(f"{tensor.key.role}s", ())
-    return dict(listed[tensor.key.index]) if tensor.key.index < len(listed) else {}
+    attributes = op.attributes if op is not None else {}
+    # An op that runs for several tokens has facts for each execution.
+    attributes = attributes.get("parts", {}).get(str(tensor.key.part), attributes)
+    tensors = attributes.get(f"{tensor.key.role}s", ())
+    return dict(tensors[tensor.key.index]) if tensor.key.index < len(tensors) else {}
 
 
 def block_facts(block: Block) -> dict[str, Any]:
-    """What the header of a dump file says of one tensor, as an attribute of its op."""
+    """Return the header's description of a tensor, as an attribute of its op."""
     return {
         "format": format_name(block.format),
         "shape": list(block.shape),

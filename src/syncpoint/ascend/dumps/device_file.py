@@ -21,56 +21,68 @@ from syncpoint.errors import FormatError, describe_error
 from syncpoint.files.untrusted_files import open_regular
 from syncpoint.run.model import Role
 
-MAX_HEADER = 4 << 20
-"""Far more than a header takes; it bounds what a hostile file can make us build from it."""
-_FEW = 64 << 10
-"""Up to this size of a header, fields that are not known are listed."""
-_FIRST = 4096
-"""Bytes read at once: the whole header of most files."""
+MAX_HEADER_BYTES = 4 << 20
+"""Far more than a header needs. Bounds the memory that a hostile file can take."""
+_MAX_LISTED_HEADER_BYTES = 64 << 10
+"""Unknown fields are listed for headers up to this size."""
+_FIRST_READ_BYTES = 4096
+"""Bytes of the first read: the whole header of most files."""
 
 
 def read_device_file(path: Path) -> DeviceFile:
-    """The header of the file at `path`; a file that cannot be one is a FormatError."""
+    """Read the header of a dump file; any other file is a FormatError."""
     try:
         handle = open_regular(path)
     except OSError as error:
-        raise FormatError(f"a readable file {path.name}", describe_error(error)) from error
+        raise FormatError(
+            f"cannot read {path.name}: {describe_error(error)}", cure="check the file"
+        ) from error
     try:
         size = os.fstat(handle).st_size
-        header = _header(handle, size, path.name)
+        header = _read_header(handle, size, path.name)
     except OSError as error:
-        raise FormatError(f"a readable file {path.name}", describe_error(error)) from error
+        raise FormatError(
+            f"cannot read {path.name}: {describe_error(error)}", cure="check the file"
+        ) from error
     finally:
         os.close(handle)
     if not header:
         return DeviceFile(size=size)
-    parse = parse_nano if is_nano(header) else _parsed
+    parse = parse_nano if is_nano(header) else _parse_protobuf
     return parse(header, size, path.name)
 
 
-def _header(handle: int, size: int, where: str) -> bytes:
-    """The bytes of the header; none for the file of an op that had nothing to dump."""
+def _read_header(handle: int, size: int, where: str) -> bytes:
+    """Read the bytes of the header; none for an op that had nothing to dump."""
     if size <= 8:
         if size in (0, 8) and os.pread(handle, 8, 0) == bytes(size):
             return b""
-        raise FormatError(f"a header in {where}", f"a file of {size} bytes", "dump it again")
-    first = os.pread(handle, _FIRST, 0)
+        raise FormatError(
+            f"{where} has {size} bytes, which is too short for a header", cure="dump it again"
+        )
+    first = os.pread(handle, _FIRST_READ_BYTES, 0)
     length = struct.unpack("<Q", first[:8])[0]
     if length > size - 8:
         raise FormatError(
-            f"a header of {length} bytes in {where}", f"a file of {size} bytes", "dump it again"
+            f"{where} has {size} bytes, and its header says {length}", cure="dump it again"
         )
-    if length > MAX_HEADER:
-        raise FormatError(f"a header of at most {MAX_HEADER} bytes in {where}", f"{length}")
+    if length > MAX_HEADER_BYTES:
+        raise FormatError(
+            f"the header of {where} has {length} bytes, and at most {MAX_HEADER_BYTES} are read",
+            cure="dump it again",
+        )
     header = first[8 : 8 + length]
     if len(header) < length:
         header += os.pread(handle, length - len(header), 8 + len(header))
     if len(header) < length:
-        raise FormatError(f"a header of {length} bytes in {where}", f"{len(header)}")
+        raise FormatError(
+            f"the header of {where} ends after {len(header)} of {length} bytes",
+            cure="dump it again",
+        )
     return header
 
 
-def _parsed(header: bytes, size: int, where: str) -> DeviceFile:
+def _parse_protobuf(header: bytes, size: int, where: str) -> DeviceFile:
     from google.protobuf.message import DecodeError
 
     from syncpoint.ascend.dumps.device_dump_pb2 import DumpData
@@ -80,24 +92,26 @@ def _parsed(header: bytes, size: int, where: str) -> DeviceFile:
         data.ParseFromString(header)
     except DecodeError as error:
         raise FormatError(
-            f"a header in protobuf in {where}", "damaged bytes", "dump it again"
+            f"the header of {where} is damaged: it is not valid protobuf", cure="dump it again"
         ) from error
     count = len(data.input) + len(data.output)
     if count + len(data.buffer) + len(data.space) + len(data.attr) > MAX_TENSORS:
-        raise FormatError(f"at most {MAX_TENSORS} entries in the header of {where}", "more")
-    # Listing them takes an object each, of which a hostile header could have millions.
-    unknown = _unknown if len(header) <= _FEW else _no_unknown
-    at = 8 + len(header)
+        raise FormatError(
+            f"the header of {where} has more than {MAX_TENSORS} entries", cure="dump it again"
+        )
+    # Each listed field takes an object, and a hostile header could have millions.
+    unknown = _unknown if len(header) <= _MAX_LISTED_HEADER_BYTES else _no_unknown
+    offset = 8 + len(header)
     blocks = []
     for role, messages in ((Role.INPUT, data.input), (Role.OUTPUT, data.output)):
         for index, message in enumerate(messages):
-            blocks.append(_block(role, index, message, at, unknown))
-            at += message.size
+            blocks.append(_block(role, index, message, offset, unknown))
+            offset += message.size
     facts: dict[str, Any] = {}
     for name, others in (("buffers", data.buffer), ("workspaces", data.space)):
         if others:
             facts[name] = [_other(o) for o in others]
-            at += sum(o.size for o in others)
+            offset += sum(o.size for o in others)
     for name, value in (("version", data.version), ("message", data.dfx_message)):
         if value:
             facts[name] = _text(value)
@@ -112,12 +126,12 @@ def _parsed(header: bytes, size: int, where: str) -> DeviceFile:
         blocks=tuple(blocks),
         attr=attr,
         facts=facts,
-        unused=max(size - at, 0),
+        unused=max(size - offset, 0),
     )
 
 
 def _block(
-    role: Role, index: int, message: Any, at: int, unknown: Callable[[Any], dict[str, Any]]
+    role: Role, index: int, message: Any, offset: int, unknown: Callable[[Any], dict[str, Any]]
 ) -> Block:
     facts: dict[str, Any] = {}
     if message.data:
@@ -144,10 +158,10 @@ def _block(
         index=index,
         data_type=message.data_type,
         format=message.format,
-        # One more than a shape can have is enough to see that it is none.
+        # One more than the maximum is enough to see that the shape is invalid.
         shape=tuple(message.shape.dim[: MAX_DIMS + 1]),
         size=message.size,
-        offset=at,
+        offset=offset,
         original_shape=tuple(message.original_shape.dim[: MAX_DIMS + 1]),
         sub_format=message.sub_format,
         address=message.address,
@@ -161,18 +175,18 @@ def _other(message: Any) -> dict[str, Any]:
 
 
 def _unknown(message: Any) -> dict[str, Any]:
-    """Fields that newer devices write, by their numbers; bytes as their count."""
+    """List the fields that newer devices write, by number; for bytes only their count."""
     from google.protobuf.unknown_fields import UnknownFieldSet
 
     fields: Iterable[Any] = UnknownFieldSet(message)
-    found = {}
+    unknown_fields = {}
     for entry in fields:
         value = entry.data
         plain = value if isinstance(value, int) else f"{_length(value)} bytes"
-        found[f"field {entry.field_number}"] = plain
-        if len(found) >= MAX_DIMS:
+        unknown_fields[f"field {entry.field_number}"] = plain
+        if len(unknown_fields) >= MAX_DIMS:
             break
-    return found
+    return unknown_fields
 
 
 def _no_unknown(message: Any) -> dict[str, Any]:

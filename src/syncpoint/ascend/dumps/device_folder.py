@@ -9,29 +9,35 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from syncpoint.ascend.dumps.batch_tree import Leaf, is_tree, leaves
+from syncpoint.ascend.dumps.batch_tree import StepFolder, find_step_folders, is_tree
 from syncpoint.ascend.dumps.device_facts import block_facts
 from syncpoint.ascend.dumps.device_file import read_device_file
 from syncpoint.ascend.dumps.device_header import MAX_DIMS, Block, DeviceFile
 from syncpoint.ascend.dumps.device_store import DeviceStore, Pieces
 from syncpoint.ascend.dumps.device_types import (
     UNDEFINED,
-    Stored,
+    StoredType,
     layout,
     stored_type,
 )
 from syncpoint.ascend.dumps.ffts_slices import Apart, Whole, put_together, slice_count
-from syncpoint.ascend.dumps.file_names import DeviceName, device_name, escaped, is_hashed
-from syncpoint.ascend.dumps.folder_files import SHOWN, UNREADABLE, Listing, damage_note, listing
+from syncpoint.ascend.dumps.file_names import DeviceName, escape_name, is_hashed, parse_device_name
+from syncpoint.ascend.dumps.folder_files import (
+    MAX_SHOWN_NAMES,
+    UNREADABLE,
+    Listing,
+    describe_damage,
+    list_folder,
+)
 from syncpoint.dumps.protocol import API
 from syncpoint.errors import FormatError, InputError
 from syncpoint.files.untrusted_files import path_inside, require_folder
 from syncpoint.run.model import Op, OpKey, Role, RunInfo, Tensor, TensorKey, replace_fields
 from syncpoint.run.reader import Run
 
-_TRIED = 32
-"""Files whose headers are looked at to recognise a folder."""
-_MAX_COUNT = 1 << 60
+_MAX_SNIFFED_FILES = 32
+"""Headers that are read to recognise a folder."""
+_MAX_ELEMENTS = 1 << 60
 
 
 class DeviceFolder:
@@ -42,114 +48,123 @@ class DeviceFolder:
     priority = 500
 
     def sniff(self, path: Path) -> bool:
-        """A folder with a file that is named and begins as a device's dump, or one such file."""
+        """Whether the path is a device's dump file, or a folder that holds one."""
         try:
             if path.is_file():
-                return device_name(path.name) is not None and _plausible(path.parent, path.name)
+                return parse_device_name(path.name) is not None and _is_dump_file(
+                    path.parent, path.name
+                )
             if not path.is_dir():
                 return False
             if is_tree(path):
                 return True
-            listed = listing(path)
-            names = (n for n, full in listed.files.items() if device_name(full) is not None)
-            return any(_plausible(path, name) for name in islice(names, _TRIED))
+            listed = list_folder(path)
+            names = (n for n, full in listed.files.items() if parse_device_name(full) is not None)
+            return any(_is_dump_file(path, name) for name in islice(names, _MAX_SNIFFED_FILES))
         except (OSError, FormatError):
             return False
 
     def open(self, path: Path) -> Run:
-        """Reads the headers only. A file that cannot be used is an op with its damage named."""
+        """Read the headers only. An unreadable file is an op with its damage recorded."""
         return open_device_folder(path)
 
 
 def open_device_folder(
     path: Path, *, read_elsewhere: Container[str] = (), note_repeats: bool = True
 ) -> Run:
-    """The ops of a folder, or of one file. Files in `read_elsewhere` are the caller's, and no note
-    says that they are not read; `note_repeats`: whether one names ops that were executed again."""
+    """Open the ops of a folder, or of one file.
+
+    Files in `read_elsewhere` are read by the caller and get no note. With `note_repeats`, a note
+    names ops that were executed more than once.
+    """
     model = path.name
     if path.is_file():
         root, listed = path.parent, Listing({path.name: path.name})
     else:
-        leaf = _leaf(path)
-        if leaf is not None:
-            path, model = leaf.path, leaf.model
+        step_folder = _find_step_folder(path)
+        if step_folder is not None:
+            path, model = step_folder.path, step_folder.model
         root = require_folder(path, "a folder of device dumps")
-        listed = listing(root)
-    found = [_read(root, file, name) for file, name in _devices(listed, read_elsewhere)]
-    if not found:
+        listed = list_folder(root)
+    dumped_ops = [_read(root, file, name) for file, name in _devices(listed, read_elsewhere)]
+    if not dumped_ops:
         raise InputError(
-            f"files named TYPE.OP.TASK.STREAM.TIME in {path}",
-            listed.summary() or "an empty folder",
-            "check the path",
+            f"{path} has no files named TYPE.OP.TASK.STREAM.TIME:"
+            f" {listed.summary() or 'it is empty'}",
+            cure="check the path",
         )
-    found = _adopted(found)
-    found.sort(key=_order)
-    united, apart = _united(found)
-    united.sort(key=_order)
+    dumped_ops = _with_names_of_siblings(dumped_ops)
+    dumped_ops.sort(key=_sort_key)
+    united, apart = _assemble_slices(dumped_ops)
+    united.sort(key=_sort_key)
     ops: list[Op] = []
-    made = _Made()
-    for call, one in _numbered(united):
-        key = OpKey(one.op, call, path=one.path)
-        damage = made.add(key, one)
-        ops.append(Op(key, one.name.type, attributes=_attributes(one, damage)))
+    built = _TensorBuilder()
+    for call, dumped in _numbered(united):
+        key = OpKey(dumped.op, call, path=dumped.path)
+        damage = built.add(key, dumped)
+        ops.append(Op(key, dumped.name.type, attributes=_attributes(dumped, damage)))
     repeats = _repeats(ops) if note_repeats else []
     info = RunInfo(
         model=model,
         runtime="ascend",
         options={"format": DeviceFolder.name},
-        notes=(*listed.notes, *apart, *damage_note(ops), *repeats),
+        notes=(*listed.notes, *apart, *describe_damage(ops), *repeats),
     )
-    store = DeviceStore(root, made.decoded, made.pieces)
-    return Run(info, ops, made.tensors, store, path=path)
+    store = DeviceStore(root, built.decoded, built.pieces)
+    return Run(info, ops, built.tensors, store, path=path)
 
 
 def file_run(path: Path, name: DeviceName) -> Run:
-    """The tensors of one file under the name that it is known to have; damage is a FormatError."""
-    made, key = _Made(), OpKey(name.op)
-    damage = made.add(
-        key, Found(file=path.name, name=name, op=name.op, header=read_device_file(path))
+    """Open the tensors of one file under a given name; damage is a FormatError."""
+    built, key = _TensorBuilder(), OpKey(name.op)
+    damage = built.add(
+        key, DumpFileOp(file=path.name, name=name, op=name.op, header=read_device_file(path))
     )
     if damage.words:
-        raise FormatError(f"tensors that can be read in {path.name}", damage.words)
+        raise FormatError(
+            f"the tensors of {path.name} cannot be read: {damage.words}", cure="dump it again"
+        )
     op = Op(key, name.type)
-    return Run(RunInfo(), [op], made.tensors, DeviceStore(path.parent, made.decoded, {}), path=path)
+    return Run(
+        RunInfo(), [op], built.tensors, DeviceStore(path.parent, built.decoded, {}), path=path
+    )
 
 
-def _leaf(path: Path) -> Leaf | None:
-    """The folder with the files of a tree that has one; of several the user must choose."""
+def _find_step_folder(path: Path) -> StepFolder | None:
+    """Return the only step folder of a tree; several are an InputError."""
     if not is_tree(path):
         return None
-    found = leaves(path)
-    if len(found) > 1:
-        names = ", ".join(leaf.name for leaf in found[:SHOWN])
+    dumped_ops = find_step_folders(path)
+    if len(dumped_ops) > 1:
+        names = ", ".join(step_folder.name for step_folder in dumped_ops[:MAX_SHOWN_NAMES])
+        more = ", ..." if len(dumped_ops) > MAX_SHOWN_NAMES else ""
         raise InputError(
-            f"the dump of one step at {path}",
-            f"{len(found)} folders ({names}{', ...' if len(found) > SHOWN else ''})",
-            "name one of them",
+            f"{path} holds the dumps of {len(dumped_ops)} steps ({names}{more})",
+            cure="name one of them",
         )
-    return found[0]
+    return dumped_ops[0]
 
 
-def _order(one: Found) -> tuple[int, str, str]:
-    return (one.timestamp, one.op, one.file)
+def _sort_key(dumped: DumpFileOp) -> tuple[int, str, str]:
+    return (dumped.timestamp, dumped.op, dumped.file)
 
 
 def _devices(listed: Listing, read_elsewhere: Container[str]) -> Iterable[tuple[str, DeviceName]]:
-    found, unnamed, other = [], [], []
+    dumped_ops, unnamed, other = [], [], []
     for file, full in listed.files.items():
-        name = device_name(full)
+        name = parse_device_name(full)
         if name is not None:
-            found.append((file, name))
+            dumped_ops.append((file, name))
         elif is_hashed(file) and full == file:
             unnamed.append(file)
         elif file not in read_elsewhere:
             other.append(file)
-    listed.skip(other, "the name is not TYPE.OP.TASK.STREAM.TIME")
-    listed.skip(unnamed, "mapping.csv has no name for it")
-    return found
+    listed.skip(other, "their names are not TYPE.OP.TASK.STREAM.TIME")
+    listed.skip(unnamed, "mapping.csv has no names for them")
+    return dumped_ops
 
 
-def _plausible(root: Path, name: str) -> bool:
+def _is_dump_file(root: Path, name: str) -> bool:
     try:
         return bool(read_device_file(path_inside(root, name)).blocks)
     except FormatError:
@@ -157,8 +172,8 @@ def _plausible(root: Path, name: str) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
-    """One op as it was found: a file, or several that are slices of it."""
+class DumpFileOp:
+    """A dumped op: one file, or several that hold its slices."""
 
     file: str
     name: DeviceName
@@ -166,148 +181,162 @@ class Found:
     header: DeviceFile
     damage: str = ""
     path: str = ""
-    """Which thread it is of, where the threads of an op are not put together."""
-    parts: tuple[Found, ...] = ()
+    """Thread of the op, if its slices are not assembled."""
+    parts: tuple[DumpFileOp, ...] = ()
     """The files of the slices."""
     wholes: tuple[Whole, ...] = ()
-    """The tensors that the slices make up."""
+    """The tensors assembled from the slices."""
 
     @property
     def timestamp(self) -> int:
-        """When it was done."""
+        """Time of the last file."""
         return max((part.name.timestamp for part in self.parts), default=self.name.timestamp)
 
 
-def _read(root: Path, file: str, name: DeviceName) -> Found:
+def _read(root: Path, file: str, name: DeviceName) -> DumpFileOp:
     path = root / file
     try:
-        # Names come from the folder itself, so only a link can lead out of it.
+        # Names come from the folder itself: only a link can lead out of it.
         header = read_device_file(path_inside(root, file) if path.is_symlink() else path)
     except FormatError as error:
-        return Found(file=file, name=name, op=name.op, header=DeviceFile(size=0), damage=str(error))
-    return Found(file=file, name=name, op=_op_name(header.op_name, name), header=header)
+        return DumpFileOp(
+            file=file, name=name, op=name.op, header=DeviceFile(size=0), damage=str(error)
+        )
+    return DumpFileOp(file=file, name=name, op=_op_name(header.op_name, name), header=header)
 
 
-def _op_name(said: str, name: DeviceName) -> str:
-    """The name in the header where it is the one that the file's name was made from."""
+def _op_name(attributes: str, name: DeviceName) -> str:
+    """Return the name in the header if the file's name was made from it."""
     whole = name.op if name.slice is None else f"{name.op}_lxslice{name.slice}"
-    if said and said.isprintable() and escaped(said) in (name.op, whole):
-        return said if escaped(said) == name.op else said.removesuffix(f"_lxslice{name.slice}")
+    if attributes and attributes.isprintable() and escape_name(attributes) in (name.op, whole):
+        return (
+            attributes
+            if escape_name(attributes) == name.op
+            else attributes.removesuffix(f"_lxslice{name.slice}")
+        )
     return name.op
 
 
-def _adopted(found: Sequence[Found]) -> list[Found]:
-    """Files whose headers cannot be read, under the name that other files of their op give it, so
-    that an earlier execution does not pass for the latest."""
-    said: dict[tuple[str, str], set[str]] = {}
-    for one in found:
-        if not one.damage:
-            said.setdefault((one.name.type, one.name.op), set()).add(one.op)
-    names = {key: next(iter(ops)) for key, ops in said.items() if len(ops) == 1}
+def _with_names_of_siblings(dumped_ops: Sequence[DumpFileOp]) -> list[DumpFileOp]:
+    """Name ops with unreadable headers like other files of the same op.
+
+    Otherwise an earlier execution would count as the latest.
+    """
+    attributes: dict[tuple[str, str], set[str]] = {}
+    for dumped in dumped_ops:
+        if not dumped.damage:
+            attributes.setdefault((dumped.name.type, dumped.name.op), set()).add(dumped.op)
+    names = {key: next(iter(ops)) for key, ops in attributes.items() if len(ops) == 1}
     return [
-        replace(one, op=names.get((one.name.type, one.name.op), one.op)) if one.damage else one
-        for one in found
+        replace(dumped, op=names.get((dumped.name.type, dumped.name.op), dumped.op))
+        if dumped.damage
+        else dumped
+        for dumped in dumped_ops
     ]
 
 
-def _united(found: Sequence[Found]) -> tuple[list[Found], list[str]]:
-    """The ops with their slices put together, and notes on those that stay apart."""
-    ops: list[Found] = []
+def _assemble_slices(dumped_ops: Sequence[DumpFileOp]) -> tuple[list[DumpFileOp], list[str]]:
+    """Assemble the slices of each op; return notes on those that stay separate."""
+    ops: list[DumpFileOp] = []
     notes: list[str] = []
-    for slices in _executions(found):
+    for slices in _executions(dumped_ops):
         first = slices[0]
         cut = first.name.slice is not None
         try:
             if len(slices) == 1 and not cut and _is_all(first):
                 ops.append(first)
                 continue
-            if any(one.damage for one in slices):
+            if any(dumped.damage for dumped in slices):
                 raise Apart("a file is damaged")
             ordered = sorted(slices, key=_slice_number)
-            if [_slice_number(one) for one in ordered] != list(range(len(ordered))):
+            if [_slice_number(dumped) for dumped in ordered] != list(range(len(ordered))):
                 raise Apart("some are missing")
-            wholes = put_together([one.header for one in ordered], cut)
+            wholes = put_together([dumped.header for dumped in ordered], cut)
             ops.append(replace(ordered[0], parts=tuple(ordered), wholes=tuple(wholes)))
         except Apart as error:
-            ops += [_named_apart(one) for one in slices]
+            ops += [_named_apart(dumped) for dumped in slices]
             notes.append(f"{len(slices)} slices of {first.op} are listed separately: {error}")
     return ops, notes
 
 
-def _is_all(one: Found) -> bool:
-    """Whether a file is all there is of its op."""
-    return not _slice_number(one) and slice_count(one.header) == 1
+def _is_all(dumped: DumpFileOp) -> bool:
+    """Whether a file holds its op completely."""
+    return not _slice_number(dumped) and slice_count(dumped.header) == 1
 
 
-def _executions(found: Sequence[Found]) -> Iterable[list[Found]]:
-    """The files of each execution, in the order of time: one, or one a slice."""
-    latest: dict[object, list[Found]] = {}
+def _executions(dumped_ops: Sequence[DumpFileOp]) -> Iterable[list[DumpFileOp]]:
+    """Group the files by execution, in the order of time: one file, or one for each slice."""
+    latest: dict[object, list[DumpFileOp]] = {}
     executions = []
-    for one in found:
-        name = one.name
-        key: object = (one.op, name.type, name.device)
+    for dumped in dumped_ops:
+        name = dumped.name
+        key: object = (dumped.op, name.type, name.device)
         if name.slice is None:
             if name.thread is None:
-                executions.append([one])
+                executions.append([dumped])
                 continue
             key = (key, name.task, name.stream, name.context)
         slices = latest.get(key)
-        if slices is None or _slice_number(one) in map(_slice_number, slices):
+        if slices is None or _slice_number(dumped) in map(_slice_number, slices):
             slices = latest[key] = []
             executions.append(slices)
-        slices.append(one)
+        slices.append(dumped)
     return executions
 
 
-def _slice_number(one: Found) -> int:
-    name = one.name
+def _slice_number(dumped: DumpFileOp) -> int:
+    name = dumped.name
     return (name.thread or 0) if name.slice is None else name.slice
 
 
-def _named_apart(one: Found) -> Found:
-    """A slice under a name of its own, so that none passes for the whole op."""
-    if one.name.slice is not None:
-        return replace(one, op=f"{one.op}_lxslice{one.name.slice}")
-    return replace(one, path=f"thread {one.name.thread}") if one.name.thread is not None else one
+def _named_apart(dumped: DumpFileOp) -> DumpFileOp:
+    """Give a slice a name of its own, so that it does not count as the whole op."""
+    if dumped.name.slice is not None:
+        return replace(dumped, op=f"{dumped.op}_lxslice{dumped.name.slice}")
+    return (
+        replace(dumped, path=f"thread {dumped.name.thread}")
+        if dumped.name.thread is not None
+        else dumped
+    )
 
 
-def _numbered(found: Sequence[Found]) -> Iterable[tuple[int, Found]]:
-    """Each op with the number of those of its name that came before it."""
+def _numbered(dumped_ops: Sequence[DumpFileOp]) -> Iterable[tuple[int, DumpFileOp]]:
+    """Number the executions of each op."""
     calls: dict[tuple[str, str], int] = {}
-    for one in found:
-        call = calls.get((one.op, one.path), 0)
-        calls[one.op, one.path] = call + 1
-        yield call, one
+    for dumped in dumped_ops:
+        call = calls.get((dumped.op, dumped.path), 0)
+        calls[dumped.op, dumped.path] = call + 1
+        yield call, dumped
 
 
 @dataclass(frozen=True)
 class _OpDamage:
-    """What cannot be read of an op."""
+    """Unreadable parts of an op."""
 
     words: str = ""
     tensor: tuple[Role, int] | None = None
-    """Role and number of the first tensor; None where the whole file is damaged."""
+    """Role and number of the first unreadable tensor; None if the whole file is damaged."""
 
 
 @dataclass
-class _Made:
-    """The tensors of a run in the making."""
+class _TensorBuilder:
+    """Collects the tensors of a run."""
 
     tensors: list[Tensor] = field(default_factory=list)
-    decoded: dict[TensorKey, Stored] = field(default_factory=dict)
+    decoded: dict[TensorKey, StoredType] = field(default_factory=dict)
     pieces: dict[TensorKey, Pieces] = field(default_factory=dict)
 
-    def add(self, key: OpKey, one: Found) -> _OpDamage:
-        """Add the tensors of an op that are whole; what is wrong with the others."""
-        damage = [one.damage] if one.damage else []
+    def add(self, key: OpKey, dumped: DumpFileOp) -> _OpDamage:
+        """Add the readable tensors of an op; return the damage of the others."""
+        damage = [dumped.damage] if dumped.damage else []
         first: tuple[Role, int] | None = None
-        if one.parts:
-            made: Iterable[tuple[Block, Tensor | str]] = (
-                (whole.pieces[0].block, self._whole(key, one, whole)) for whole in one.wholes
+        if dumped.parts:
+            built: Iterable[tuple[Block, Tensor | str]] = (
+                (whole.pieces[0].block, self._whole(key, dumped, whole)) for whole in dumped.wholes
             )
         else:
-            made = ((block, _tensor(key, one, block)) for block in one.header.blocks)
-        for block, tensor in made:
+            built = ((block, _tensor(key, dumped, block)) for block in dumped.header.blocks)
+        for block, tensor in built:
             if isinstance(tensor, str):
                 damage.append(f"{block.role} {block.index}: {tensor}")
                 first = first or (block.role, block.index)
@@ -316,13 +345,15 @@ class _Made:
             stored = stored_type(block.data_type)
             if stored.decode is not None:
                 self.decoded[tensor.key] = stored
-        more = f"; and {len(damage) - SHOWN} more" if len(damage) > SHOWN else ""
-        return _OpDamage("; ".join(damage[:SHOWN]) + more, first)
+        more = (
+            f"; and {len(damage) - MAX_SHOWN_NAMES} more" if len(damage) > MAX_SHOWN_NAMES else ""
+        )
+        return _OpDamage("; ".join(damage[:MAX_SHOWN_NAMES]) + more, first)
 
-    def _whole(self, key: OpKey, one: Found, whole: Whole) -> Tensor | str:
+    def _whole(self, key: OpKey, dumped: DumpFileOp, whole: Whole) -> Tensor | str:
         placed = []
         for piece in whole.pieces:
-            tensor = _tensor(key, one.parts[piece.part], piece.block)
+            tensor = _tensor(key, dumped.parts[piece.part], piece.block)
             if isinstance(tensor, str):
                 return f"of slice {piece.part}: {tensor}"
             placed.append((tensor, piece.start))
@@ -334,38 +365,38 @@ class _Made:
         return replace_fields(first, shape=whole.shape, nbytes=nbytes)
 
 
-def _tensor(key: OpKey, one: Found, block: Block) -> Tensor | str:
-    """The tensor of a block, or why there is none."""
-    if block.offset + block.size > one.header.size:
-        return f"{block.size} bytes at {block.offset} of a file of {one.header.size}"
+def _tensor(key: OpKey, dumped: DumpFileOp, block: Block) -> Tensor | str:
+    """Return the tensor of a block, or why it cannot be read."""
+    if block.offset + block.size > dumped.header.size:
+        return f"{block.size} bytes at {block.offset} of a file of {dumped.header.size}"
     shape, stored = block.shape, stored_type(block.data_type)
     if block.data_type == UNDEFINED:
-        shape = (block.size,)  # nobody said how many bytes make an element
-    if len(shape) > MAX_DIMS or prod(d for d in shape if d) > _MAX_COUNT:
-        return "a shape that no machine can hold"
+        shape = (block.size,)  # the size of an element is unknown
+    if len(shape) > MAX_DIMS or prod(d for d in shape if d) > _MAX_ELEMENTS:
+        return "the shape is too large"
     if not stored.dtype:
         return f"elements of type {stored.name} cannot be read"
     nbytes = stored.nbytes(prod(shape))
     if nbytes > block.size:
-        wanted = f"{'x'.join(map(str, shape)) or 'a scalar'} of {stored.name}"
-        return f"{block.size} bytes for {wanted}, which takes {nbytes}"
+        expected_size = f"{'x'.join(map(str, shape)) or 'a scalar'} of {stored.name}"
+        return f"{block.size} bytes for {expected_size}, which takes {nbytes}"
     return Tensor(
         TensorKey(key, block.role, block.index),
         stored.dtype,
         shape,
         layout=layout(block.format) if block.data_type != UNDEFINED else "",
         address=block.address or None,
-        shard=one.file,
+        shard=dumped.file,
         offset=block.offset,
         nbytes=nbytes,
     )
 
 
-def _attributes(one: Found, damage: _OpDamage) -> dict[str, Any]:
-    name, header = one.name, one.header
-    said: dict[str, Any] = {
-        "file": one.file,
-        "timestamp": one.timestamp,
+def _attributes(dumped: DumpFileOp, damage: _OpDamage) -> dict[str, Any]:
+    name, header = dumped.name, dumped.header
+    attributes: dict[str, Any] = {
+        "file": dumped.file,
+        "timestamp": dumped.timestamp,
         "task": name.task,
         "stream": name.stream,
         "escaped": name.op,
@@ -381,29 +412,31 @@ def _attributes(one: Found, damage: _OpDamage) -> dict[str, Any]:
         "damage": damage.words or None,
         UNREADABLE: list(damage.tensor) if damage.tensor is not None else None,
     }
-    if one.parts:
+    if dumped.parts:
         optional |= {"thread": None, "context": None, "slice": None}
-        optional |= {"slices": len(one.parts), "files": [part.file for part in one.parts]}
-    said |= {n: v for n, v in optional.items() if v is not None}
+        optional |= {"slices": len(dumped.parts), "files": [part.file for part in dumped.parts]}
+    attributes |= {n: v for n, v in optional.items() if v is not None}
     for title, role in (("inputs", Role.INPUT), ("outputs", Role.OUTPUT)):
-        said[title] = [block_facts(b) for b in _blocks(one) if b.role is role]
+        attributes[title] = [block_facts(b) for b in _blocks(dumped) if b.role is role]
     if header.attr:
-        said["attr"] = header.attr
-    return said | header.facts
+        attributes["attr"] = header.attr
+    return attributes | header.facts
 
 
-def _blocks(one: Found) -> Iterable[Block]:
-    """What is said of the tensors; of slices no original shape, as it is not that of the whole."""
-    if not one.parts:
-        return one.header.blocks
-    first = ((whole, whole.pieces[0].block) for whole in one.wholes)
+def _blocks(dumped: DumpFileOp) -> Iterable[Block]:
+    """Return the blocks of the tensors; assembled ones have no original shape."""
+    if not dumped.parts:
+        return dumped.header.blocks
+    first = ((whole, whole.pieces[0].block) for whole in dumped.wholes)
     return [replace(b, shape=w.shape, size=0, original_shape=()) for w, b in first]
 
 
 def _repeats(ops: Sequence[Op]) -> list[str]:
-    again = {op.key.op: op.key.call + 1 for op in ops if op.key.call}
-    if not again:
+    repeat_counts = {op.key.op: op.key.call + 1 for op in ops if op.key.call}
+    if not repeat_counts:
         return []
-    shown = ", ".join(f"{name} {count} times" for name, count in islice(again.items(), SHOWN))
-    more = ", ..." if len(again) > SHOWN else ""
-    return [f"executed more than once, the last being the latest: {shown}{more}"]
+    shown = ", ".join(
+        f"{name} {count} times" for name, count in islice(repeat_counts.items(), MAX_SHOWN_NAMES)
+    )
+    more = ", ..." if len(repeat_counts) > MAX_SHOWN_NAMES else ""
+    return [f"executed more than once (the last execution is the latest): {shown}{more}"]

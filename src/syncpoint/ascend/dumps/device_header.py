@@ -1,4 +1,4 @@
-"""What the header of a dump file says, in whichever of its two forms it is written."""
+"""The header of a dump file, for both of its forms."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 from syncpoint.run.model import Role
 
 MAX_TENSORS = 4096
-"""Of one op; more is damage."""
+"""Maximum number of tensors of one op."""
 MAX_DIMS = 64
 
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """One tensor as the header describes it."""
+    """A tensor as the header describes it."""
 
     role: Role
     index: int
@@ -22,14 +22,14 @@ class Block:
     format: int
     shape: tuple[int, ...]
     size: int
-    """Bytes that the file has for it."""
+    """Bytes in the file."""
     offset: int
-    """Of its first byte in the file."""
+    """Position of its first byte in the file."""
     original_shape: tuple[int, ...] = ()
     sub_format: int = 0
     address: int = 0
     facts: dict[str, Any] = field(default_factory=dict)
-    """All else that is said of it; JSON values."""
+    """Everything else about the tensor; JSON values."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +43,6 @@ class DeviceFile:
     """Inputs before outputs, as they lie in the file."""
     attr: dict[str, str] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
-    """All else that is said of the op; JSON values."""
+    """Everything else about the op; JSON values."""
     unused: int = 0
     """Bytes of the file behind the last block."""

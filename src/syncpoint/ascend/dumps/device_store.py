@@ -1,4 +1,4 @@
-"""Values of device dumps: mapped where they lie, or decoded where nothing else reads their type."""
+"""Reads the values of device dumps: mapped from the file, or decoded for the device's own types."""
 
 from __future__ import annotations
 
@@ -9,24 +9,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.ascend.dumps.device_types import Stored
+from syncpoint.ascend.dumps.device_types import StoredType
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Tensor, TensorKey
 from syncpoint.run.value_store import FileStore
 
 Array = NDArray[Any]
 Pieces = tuple[tuple[Tensor, tuple[int, ...]], ...]
-"""Parts of a tensor as tensors, each with the place of its first element in the whole."""
+"""Parts of a tensor, each with the position of its first element in the whole."""
 
 
 class DeviceStore(FileStore):
-    """Tensors in the files of one folder, some of which are decoded, or put together from
-    pieces, when they are read."""
+    """Tensors in the files of one folder. Some are decoded, or assembled from pieces, when read."""
 
     def __init__(
         self,
         root: Path,
-        decoded: Mapping[TensorKey, Stored],
+        decoded: Mapping[TensorKey, StoredType],
         pieces: Mapping[TensorKey, Pieces],
     ) -> None:
         super().__init__(root)
@@ -35,34 +34,33 @@ class DeviceStore(FileStore):
         self._last: tuple[TensorKey, Array] | None = None
 
     def read(self, tensor: Tensor) -> Array:
-        """All elements, row-major."""
+        """Read all elements, row-major."""
         if tensor.key in self._pieces:
-            return self._together(tensor)
-        return self._one(tensor)
+            return self._assemble(tensor)
+        return self._read_one(tensor)
 
     def window(self, tensor: Tensor, start: int, stop: int) -> Array:
-        """Some elements of the row-major order."""
+        """Read some elements in row-major order."""
         if tensor.key in self._pieces:
-            window = self._together(tensor).reshape(-1)[start:stop]
+            window = self._assemble(tensor).reshape(-1)[start:stop]
             window.flags.writeable = False
             return window
         return self._window(tensor, start, stop)
 
-    def _together(self, tensor: Tensor) -> Array:
-        """The pieces of a tensor, each in its place. The last is kept, so that reading one window
-        by window puts it together once."""
+    def _assemble(self, tensor: Tensor) -> Array:
+        """Assemble a tensor from its pieces. The last one is cached for reading by windows."""
         last = self._last
         if last is not None and last[0] == tensor.key:
             return last[1]
         whole = np.empty(tensor.shape, DTYPES[tensor.dtype].numpy)
         for piece, start in self._pieces[tensor.key]:
             place = tuple(slice(s, s + n) for s, n in zip(start, piece.shape, strict=True))
-            whole[place] = self._one(piece)
+            whole[place] = self._read_one(piece)
         whole.flags.writeable = False
         self._last = (tensor.key, whole)
         return whole
 
-    def _one(self, tensor: Tensor) -> Array:
+    def _read_one(self, tensor: Tensor) -> Array:
         if tensor.key not in self._decoded:
             return super().read(tensor)
         return self._window(tensor, 0, tensor.count).reshape(tensor.shape)
@@ -79,6 +77,6 @@ class DeviceStore(FileStore):
         return values
 
     def dense_file(self, tensor: Tensor) -> Path | None:
-        """The file of a tensor that is used as it lies."""
+        """Return the file of a tensor that is stored densely, or None."""
         changed = tensor.key in self._decoded or tensor.key in self._pieces
         return None if changed else super().dense_file(tensor)

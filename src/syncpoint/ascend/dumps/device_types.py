@@ -23,7 +23,7 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredType:
     """How elements lie in a dump file."""
 
     name: str
@@ -91,16 +91,16 @@ def _table(name: str) -> NDArray[np.float32]:
 
 def _by_table(name: str) -> Callable[[Bytes, int], Array]:
     def decode(raw: Bytes, count: int) -> Array:
-        found: Array = _table(name)[raw[:count]]
-        return found
+        decoded: Array = _table(name)[raw[:count]]
+        return decoded
 
     return decode
 
 
 def _by_nibbles(name: str) -> Callable[[Bytes, int], Array]:
     def decode(raw: Bytes, count: int) -> Array:
-        found: Array = _table(name)[unpack(raw, count)]
-        return found
+        decoded: Array = _table(name)[unpack(raw, count)]
+        return decoded
 
     return decode
 
@@ -111,11 +111,11 @@ def _complex32(raw: Bytes, count: int) -> Array:
 
 
 _DECODED = {
-    32: Stored("COMPLEX32", "c64", 32, _complex32),
-    33: Stored("HIFLOAT8", "f32", 8, _by_table("HIFLOAT8")),
-    36: Stored("FLOAT8_E8M0", "f32", 8, _by_table("FLOAT8_E8M0")),
-    39: Stored("FLOAT4_E2M1", "f32", 4, _by_nibbles("FLOAT4_E2M1")),
-    40: Stored("FLOAT4_E1M2", "f32", 4, _by_nibbles("FLOAT4_E1M2")),
+    32: StoredType("COMPLEX32", "c64", 32, _complex32),
+    33: StoredType("HIFLOAT8", "f32", 8, _by_table("HIFLOAT8")),
+    36: StoredType("FLOAT8_E8M0", "f32", 8, _by_table("FLOAT8_E8M0")),
+    39: StoredType("FLOAT4_E2M1", "f32", 4, _by_nibbles("FLOAT4_E2M1")),
+    40: StoredType("FLOAT4_E1M2", "f32", 4, _by_nibbles("FLOAT4_E1M2")),
 }
 _PLAIN = {
     0: ("UNDEFINED", "i8"),
@@ -216,14 +216,14 @@ _FORMATS = (
 )
 
 
-def stored_type(code: int) -> Stored:
+def stored_type(code: int) -> StoredType:
     """The element type of a number; one that is not known is named by it and cannot be read."""
     if code in _DECODED:
         return _DECODED[code]
     if code in _PLAIN:
         name, dtype = _PLAIN[code]
-        return Stored(name, dtype, DTYPES[dtype].bits)
-    return Stored(_UNREAD.get(code, f"data_type {code}"), "", 0)
+        return StoredType(name, dtype, DTYPES[dtype].bits)
+    return StoredType(_UNREAD.get(code, f"data_type {code}"), "", 0)
 
 
 def format_name(code: int) -> str:
@@ -238,7 +238,7 @@ def layout(code: int) -> str:
 
 def preset_of_decoded(op: Op) -> str:
     """The preset for numbers of a type that is read as a wider one."""
-    found = {str(facts.get("stored_type", "")) for facts in op.attributes.get("outputs", ())}
-    if found & {"FLOAT4_E2M1", "FLOAT4_E1M2"}:
+    stored_names = {str(facts.get("stored_type", "")) for facts in op.attributes.get("outputs", ())}
+    if stored_names & {"FLOAT4_E2M1", "FLOAT4_E1M2"}:
         return "int4"
-    return "fp8" if found & {"HIFLOAT8", "FLOAT8_E8M0"} else ""
+    return "fp8" if stored_names & {"HIFLOAT8", "FLOAT8_E8M0"} else ""

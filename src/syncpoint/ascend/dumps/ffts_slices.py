@@ -67,7 +67,7 @@ def put_together(headers: Sequence[DeviceFile], cut: bool) -> list[Whole]:
         raise Apart(f"{len(headers)} files for {count if _is_int(count) else 'no'} slices")
     if count > _MAX_SLICES:
         raise Apart(f"more than {_MAX_SLICES} slices")
-    found = []
+    wholes = []
     for role in (Role.OUTPUT,) if cut else (Role.INPUT, Role.OUTPUT):
         columns = [[b for b in h.blocks if b.role is role] for h in headers]
         if len({len(column) for column in columns}) != 1:
@@ -83,8 +83,8 @@ def put_together(headers: Sequence[DeviceFile], cut: bool) -> list[Whole]:
                 if cut
                 else _thread_starts(plan, role, index, blocks, len(columns[0]))
             )
-            found.append(_whole(role, index, blocks, starts))
-    return found
+            wholes.append(_whole(role, index, blocks, starts))
+    return wholes
 
 
 def _plan(header: DeviceFile) -> dict[str, Any]:
@@ -133,10 +133,10 @@ def _cut_starts(plan: dict[str, Any], index: int, blocks: Sequence[Block]) -> li
         return [(0,) * len(cuts) for _ in blocks]
     if len(axes) > 1 or cuts[axes[0]] != len(blocks):
         raise Apart(f"output {index} cut along several axes")
-    starts, at = [], 0
+    starts, position = [], 0
     for block in blocks:
-        starts.append(tuple(at if axis == axes[0] else 0 for axis in range(len(cuts))))
-        at += block.shape[axes[0]]
+        starts.append(tuple(position if axis == axes[0] else 0 for axis in range(len(cuts))))
+        position += block.shape[axes[0]]
     return starts
 
 
@@ -158,13 +158,13 @@ def _whole(role: Role, index: int, blocks: Sequence[Block], starts: Sequence[Sha
         return Whole(role, index, shape, (pieces[0],))  # each has all of it
     axis = cut[0]
     pieces.sort(key=lambda p: p.start[axis])
-    at = 0
+    position = 0
     for piece in pieces:
         start = piece.start[axis]
         # What threads read may overlap at its borders, what they write may not.
-        if start > at or (start < at and role is Role.OUTPUT):
+        if start > position or (start < position and role is Role.OUTPUT):
             raise Apart(f"pieces of {role} {index} that leave a gap or overlap")
-        at = max(at, start + piece.block.shape[axis])
+        position = max(position, start + piece.block.shape[axis])
     return Whole(role, index, shape, tuple(pieces))
 
 

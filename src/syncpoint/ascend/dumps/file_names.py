@@ -1,4 +1,4 @@
-"""What the names of dump files say, and `mapping.csv`, which has the names that were too long.
+"""Parses the names of dump files, and `mapping.csv`, which holds names that were too long.
 
 A device writes `{op type}.{op name}.{task}.{stream}.{timestamp}`, in which the stream may be
 absent; parts of an op that were executed by FFTS+ go on with
@@ -24,17 +24,17 @@ NOT_DUMPS = frozenset({MAPPING, "convert_failed_file_list.txt"})
 """Files that lie beside the dumps and hold no tensors."""
 TASK_TYPES = {0: "AICORE", 1: "AICPU", 2: "DEBUG", 3: "HCCL", 4: "FFTSPLUS"}
 
-_MAX_MAPPING = 64 << 20
+_MAX_MAPPING_BYTES = 64 << 20
 _MAX_DIGITS = 20
-"""Longer numbers are no times; they count as 0, so that they sort first."""
-_MAX_NAME = 16 * 1024
+"""Longer numbers are not timestamps; they count as 0 and sort first."""
+_MAX_NAME_CHARACTERS = 16 * 1024
 _TAIL = (
     r"\.(?P<task>[0-9]{{1,255}})(?:\.(?P<stream>[0-9]{{1,255}}))?\.(?P<time>[0-9]{time})"
     r"(?:\.(?P<task_type>[0-9]{{1,255}})\.(?P<context>[0-9]{{1,255}})\.(?P<thread>[0-9]{{1,255}}))?"
     r"(?:\.(?P<device>[0-9]{{1,255}}))?"
 )
 _TIMED = re.compile(r"(?P<type>[A-Za-z0-9_-]+)\.(?P<op>.+?)" + _TAIL.format(time="{16}"))
-"""With a timestamp that is known by its digits; then the op's name may have dots and numbers."""
+"""With a timestamp of 16 digits: the op's name may then contain dots and numbers."""
 _DEVICE = re.compile(
     r"(?P<type>[A-Za-z0-9_-]+)\.(?P<op>[A-Za-z0-9_-]+)" + _TAIL.format(time="{1,255}")
 )
@@ -73,29 +73,29 @@ class GoldenName:
     """npy, pb or quant."""
 
 
-def escaped(name: str) -> str:
-    """An op's name as it appears in the names of files."""
+def escape_name(name: str) -> str:
+    """Return an op's name as it appears in file names."""
     return name.translate(_ESCAPED)
 
 
-def device_name(text: str) -> DeviceName | None:
-    """The parts of a file name, or None where it is not of a device."""
-    if not _usable(text):
+def parse_device_name(text: str) -> DeviceName | None:
+    """Parse the name of a device's file, or return None."""
+    if not _is_usable(text):
         return None
-    found = _TIMED.fullmatch(text) or _DEVICE.fullmatch(text)
-    if found is None or found["op"].replace(".", "").isdecimal():
+    match = _TIMED.fullmatch(text) or _DEVICE.fullmatch(text)
+    if match is None or match["op"].replace(".", "").isdecimal():
         return None  # numbers all along are a version or a date, not the name of an op
-    part = _SLICE.fullmatch(found["op"])
+    part = _SLICE.fullmatch(match["op"])
 
     def number(name: str) -> int | None:
-        return None if found[name] is None else _number(found[name])
+        return None if match[name] is None else _number(match[name])
 
     return DeviceName(
-        type=found["type"],
-        op=found["op"] if part is None else part[1],
-        task=_number(found["task"]),
+        type=match["type"],
+        op=match["op"] if part is None else part[1],
+        task=_number(match["task"]),
         stream=number("stream"),
-        timestamp=_number(found["time"]),
+        timestamp=_number(match["time"]),
         task_type=number("task_type"),
         context=number("context"),
         thread=number("thread"),
@@ -104,16 +104,16 @@ def device_name(text: str) -> DeviceName | None:
     )
 
 
-def golden_name(text: str) -> GoldenName | None:
-    """The parts of a file name, or None where it is not of a golden array."""
-    found = _GOLDEN.fullmatch(text) if _usable(text) else None
-    if found is None:
+def parse_golden_name(text: str) -> GoldenName | None:
+    """Parse the name of a golden array's file, or return None."""
+    match = _GOLDEN.fullmatch(text) if _is_usable(text) else None
+    if match is None:
         return None
-    return GoldenName(found[1], int(found[2]), _number(found[3]), found[4])
+    return GoldenName(match[1], int(match[2]), _number(match[3]), match[4])
 
 
-def _usable(text: str) -> bool:
-    return "/" not in text and text.isprintable() and len(text) <= _MAX_NAME
+def _is_usable(text: str) -> bool:
+    return "/" not in text and text.isprintable() and len(text) <= _MAX_NAME_CHARACTERS
 
 
 def _number(text: str) -> int:
@@ -121,44 +121,55 @@ def _number(text: str) -> int:
 
 
 def is_hashed(text: str) -> bool:
-    """Whether a file has a number for a name, so that `mapping.csv` must say whose it is."""
+    """Whether a file name is a number, so that its real name must be in `mapping.csv`."""
     return text.removesuffix(".npy").isascii() and text.removesuffix(".npy").isdecimal()
 
 
 def read_mapping(root: Path) -> Mapping[str, str]:
-    """The full name of each file that goes by a number; empty where there is no `mapping.csv`.
+    """Read the full name of each numbered file; empty if there is no `mapping.csv`.
 
-    A name that would lead out of the folder is never opened: it is only the text that a name
-    which was too long would have been. Damage is a FormatError.
+    The names are texts only and are never opened. Damage is a FormatError.
     """
     try:
         path = path_inside(root, MAPPING)
-        data = read_whole(path, _MAX_MAPPING)
+        data = read_whole(path, _MAX_MAPPING_BYTES)
     except FileNotFoundError:
         return {}
     except OSError as error:
-        raise FormatError(f"a readable {MAPPING} in {root}", describe_error(error)) from error
+        raise FormatError(
+            f"cannot read {MAPPING} in {root}: {describe_error(error)}", cure="check the file"
+        ) from error
     try:
         text = data.decode("utf-8-sig")
         rows = list(csv.reader(io.StringIO(text, newline="")))
     except (UnicodeDecodeError, csv.Error) as error:
-        raise FormatError(f"lines of text in {path}", describe_error(error)) from error
-    found: dict[str, str] = {}
+        raise FormatError(
+            f"{path} is not a CSV file ({describe_error(error)})", cure="dump it again"
+        ) from error
+    names: dict[str, str] = {}
     for number, row in enumerate(rows, 1):
         if not row or not any(cell.strip() for cell in row):
             continue
         if len(row) != 2:
-            raise FormatError(f"two columns in line {number} of {path}", f"{len(row)}")
+            raise FormatError(
+                f"line {number} of {path} has {len(row)} columns instead of two",
+                cure="correct the line, or dump it again",
+            )
         short, full = (cell.strip() for cell in row)
         if not short or not full or not full.isprintable():
-            raise FormatError(f"two names in line {number} of {path}", ascii(",".join(row))[:80])
-        if found.setdefault(short, full) != full:
-            raise FormatError(f"one name for {short[:40]} in {path}", "two")
-    return found
+            raise FormatError(
+                f"line {number} of {path} does not hold two names: {ascii(','.join(row))[:80]}",
+                cure="correct the line, or dump it again",
+            )
+        if names.setdefault(short, full) != full:
+            raise FormatError(
+                f"{path} has two names for {short[:40]}", cure="remove one of the lines"
+            )
+    return names
 
 
-def full_name(name: str, mapping: Mapping[str, str]) -> str:
-    """The name a file would have if it were not too long."""
+def find_full_name(name: str, mapping: Mapping[str, str]) -> str:
+    """Return the real name of a file whose name was too long."""
     if name in mapping:
         return mapping[name]
     stem = name.removesuffix(".npy")

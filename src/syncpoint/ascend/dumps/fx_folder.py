@@ -19,7 +19,7 @@ from syncpoint.errors import FormatError
 from syncpoint.run.model import Role, Tensor, TensorKey
 
 MIN_MAX = "_min_max"
-"""Ends the names of files of which only the least and the greatest value were kept."""
+"""Suffix of files that hold only minimum and maximum."""
 
 _NAME = re.compile(
     r"(?P<op>.+)\.(?P<role>INPUT|OUTPUT)\.(?P<number>[0-9]{1,6})(?:\.(?P<place>[0-9]{1,6}))?"
@@ -37,25 +37,25 @@ class FxName:
     role: Role
     number: int
     place: int
-    """In an argument that is a list; -1 where it is none."""
+    """Position in an argument that is a list; -1 if it is not a list."""
     time: int
     reduced: bool
 
 
-def fx_name(text: str) -> FxName | None:
-    """The parts of a file's name, or None where it is not of an FX dump."""
-    found = _NAME.fullmatch(text) if text.isprintable() else None
-    if found is None:
+def parse_fx_name(text: str) -> FxName | None:
+    """Parse the name of a file of an FX dump, or return None."""
+    match = _NAME.fullmatch(text) if text.isprintable() else None
+    if match is None:
         return None
-    place = -1 if found["place"] is None else int(found["place"])
-    role = _ROLES[found["role"]]
-    reduced = found["reduced"] is not None
+    place = -1 if match["place"] is None else int(match["place"])
+    role = _ROLES[match["role"]]
+    reduced = match["reduced"] is not None
     return FxName(
-        op=found["op"],
+        op=match["op"],
         role=role,
-        number=int(found["number"]),
+        number=int(match["number"]),
         place=place,
-        time=int(found["time"]),
+        time=int(match["time"]),
         reduced=reduced,
     )
 
@@ -79,29 +79,32 @@ class FxCall:
         return self.op.partition("-")[2]
 
     def indexed(self) -> Iterator[tuple[Role, int, str, FxName]]:
-        """Files in order, each with the index of its tensor: the number of the argument, or,
-        where an argument is a list, the place in the row of all. Numbers count as numbers."""
+        """Yield the files in order, with the index of each tensor.
+
+        The index is the number of the argument or, if an argument is a list, the position among
+        all values.
+        """
         for role in (Role.INPUT, Role.OUTPUT):
             keys = sorted(key for key in self.files if key[0] is role)
             nested = any(place >= 0 for _, _, place in keys)
-            for at, key in enumerate(keys):
+            for position, key in enumerate(keys):
                 file, name = self.files[key]
-                yield role, at if nested else key[1], file, name
+                yield role, position if nested else key[1], file, name
 
 
-def fx_calls(names: Iterable[str]) -> list[FxCall]:
-    """The executions that the files of a folder tell of, in the order of their times.
+def group_fx_calls(names: Iterable[str]) -> list[FxCall]:
+    """Group the files of a folder by execution, in the order of their times.
 
-    A node was executed again where one of its tensors comes for the second time: the files of one
-    execution need not share the time.
+    A new execution of a node begins where one of its tensors appears again. The files of one
+    execution may have different times.
     """
-    found = [(name, file) for file in names if (name := fx_name(file)) is not None]
-    found.sort(
+    files = [(name, file) for file in names if (name := parse_fx_name(file)) is not None]
+    files.sort(
         key=lambda f: (f[0].time, f[0].op, f[0].role is Role.OUTPUT, f[0].number, f[0].place)
     )
     latest: dict[str, FxCall] = {}
     calls = []
-    for name, file in found:
+    for name, file in files:
         key = (name.role, name.number, name.place)
         call = latest.get(name.op)
         if call is None or key in call.files:
@@ -113,20 +116,20 @@ def fx_calls(names: Iterable[str]) -> list[FxCall]:
 
 @dataclass(frozen=True)
 class FxTensor:
-    """A file that was looked at: a tensor, or why it is none."""
+    """A file of an FX dump: its tensor, or why it has none."""
 
     tensor: Tensor | None
-    lay: StoredLayout | None = None
+    layout: StoredLayout | None = None
     damage: str = ""
-    """What is wrong with the file; "" for an argument that is no number."""
+    """What is wrong with the file; "" for an argument that is not a number."""
 
 
-def fx_tensor(root: Path, file: str, key: TensorKey) -> FxTensor:
-    """The tensor in a file, by its header. `file` is relative to `root`."""
+def read_fx_tensor(root: Path, file: str, key: TensorKey) -> FxTensor:
+    """Read the header of a file; `file` is relative to `root`."""
     try:
-        entry, lay = read_npy_entry(root, file)
+        entry, layout = read_npy_entry(root, file)
     except FormatError as error:
         if isinstance(error, NotNumbers) and key.role is Role.INPUT:
             return FxTensor(None)
         return FxTensor(None, damage=str(error))
-    return FxTensor(entry.tensor(key), lay)
+    return FxTensor(entry.tensor(key), layout)

@@ -7,8 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from syncpoint.ascend.dumps.file_names import GoldenName, golden_name
-from syncpoint.ascend.dumps.folder_files import SHOWN, UNREADABLE, Listing, damage_note, listing
+from syncpoint.ascend.dumps.file_names import GoldenName, parse_golden_name
+from syncpoint.ascend.dumps.folder_files import (
+    MAX_SHOWN_NAMES,
+    UNREADABLE,
+    Listing,
+    describe_damage,
+    list_folder,
+)
 from syncpoint.dumps.array_store import ArrayStore, StoredLayout
 from syncpoint.dumps.npy_header import MAGIC, read_npy_entry
 from syncpoint.dumps.protocol import API
@@ -17,10 +23,10 @@ from syncpoint.files.untrusted_files import path_inside, require_folder, starts_
 from syncpoint.run.model import Op, OpKey, Role, RunInfo, TensorKey
 from syncpoint.run.reader import Run
 
-_LEAST_TIME = 10**9
-"""A timestamp below it, a second of 2001, may be any number in the name of any file."""
+_MIN_TIMESTAMP = 10**9
+"""A second of 2001: a smaller number need not be a timestamp."""
 _OTHER_DUMPS = (".INPUT", ".OUTPUT")
-"""Ends of names in dumps of FX graphs, which are no ops with outputs."""
+"""Suffixes of names in dumps of FX graphs."""
 
 
 class GoldenFolder:
@@ -31,59 +37,61 @@ class GoldenFolder:
     priority = 600
 
     def sniff(self, path: Path) -> bool:
-        """A folder whose .npy files are all named so, with times; other arrays are not ours."""
+        """Whether all .npy files of a folder have such names with timestamps."""
         try:
             if not path.is_dir():
                 return False
-            files = listing(path).files
+            files = list_folder(path).files
         except (OSError, FormatError):
             return False
         arrays = {file: full for file, full in files.items() if file.endswith(".npy")}
         for full in arrays.values():
-            name = golden_name(full)
-            if name is None or name.timestamp < _LEAST_TIME or name.op.endswith(_OTHER_DUMPS):
+            name = parse_golden_name(full)
+            if name is None or name.timestamp < _MIN_TIMESTAMP or name.op.endswith(_OTHER_DUMPS):
                 return False
         return any(_is_array(path, file) for file in arrays)
 
     def open(self, path: Path) -> Run:
-        """Reads the headers only. A file that cannot be used is named as damage of its op."""
+        """Read the headers only. An unreadable file is recorded as damage of its op."""
         root = require_folder(path, "a folder of golden arrays")
-        listed = listing(root)
-        named = _arrays(listed)
-        if not named:
+        listed = list_folder(root)
+        named_files = _arrays(listed)
+        if not named_files:
             raise InputError(
-                f"files named OP.OUTPUT.TIME.npy in {path}",
-                listed.summary() or "an empty folder",
-                "check the path",
+                f"{path} has no files named OP.OUTPUT.TIME.npy:"
+                f" {listed.summary() or 'it is empty'}",
+                cure="check the path",
             )
         ops, tensors = [], []
         odd: dict[TensorKey, StoredLayout] = {}
         calls: dict[str, int] = {}
-        for one in _executions(named):
-            key = OpKey(one.op, calls.get(one.op, 0))
-            calls[one.op] = key.call + 1
+        for execution in _executions(named_files):
+            key = OpKey(execution.op, calls.get(execution.op, 0))
+            calls[execution.op] = key.call + 1
             damage: dict[int, str] = {}
-            for output, file in sorted(one.files.items()):
+            for output, file in sorted(execution.files.items()):
                 try:
-                    entry, lay = read_npy_entry(root, file)
+                    entry, layout = read_npy_entry(root, file)
                 except FormatError as error:
                     damage[output] = f"output {output}: {error}"
                     continue
                 tensor_key = TensorKey(key, index=output)
-                if lay is not None:
-                    odd[tensor_key] = lay
+                if layout is not None:
+                    odd[tensor_key] = layout
                 tensors.append(entry.tensor(tensor_key))
             attributes: dict[str, Any] = {
-                "escaped": one.op,
-                "timestamp": one.timestamp,
-                "files": [one.files[k] for k in sorted(one.files)],
+                "escaped": execution.op,
+                "timestamp": execution.timestamp,
+                "files": [execution.files[k] for k in sorted(execution.files)],
             }
             if damage:
-                attributes["damage"] = "; ".join(list(damage.values())[:SHOWN])
+                attributes["damage"] = "; ".join(list(damage.values())[:MAX_SHOWN_NAMES])
                 attributes[UNREADABLE] = [Role.OUTPUT, next(iter(damage))]
             ops.append(Op(key, "", attributes=attributes))
         info = RunInfo(
-            model=path.name, options={"format": self.name}, notes=(*listed.notes, *damage_note(ops))
+            model=path.name,
+            options={"format": self.name},
+            notes=(*listed.notes, *describe_damage(ops)),
         )
         return Run(info, ops, tensors, ArrayStore(root, odd), path=path)
 
@@ -97,37 +105,37 @@ class _Execution:
     """By the number of the output."""
 
 
-def _executions(named: list[tuple[str, GoldenName]]) -> Iterable[_Execution]:
-    """Files of one op together, until an output comes for the second time.
+def _executions(named_files: list[tuple[str, GoldenName]]) -> Iterable[_Execution]:
+    """Group the files of an op by execution: a new one begins where an output appears again.
 
-    Many tools take the time anew for each file, so outputs of one execution need not share it.
+    Many tools take a new time for each file, so the outputs of one execution may differ in it.
     """
-    named.sort(key=lambda n: (n[1].timestamp, n[1].op, n[1].output, n[0]))
+    named_files.sort(key=lambda n: (n[1].timestamp, n[1].op, n[1].output, n[0]))
     latest: dict[str, _Execution] = {}
-    found = []
-    for file, name in named:
-        one = latest.get(name.op)
-        if one is None or name.output in one.files:
-            one = latest[name.op] = _Execution(name.op, name.timestamp)
-            found.append(one)
-        one.files[name.output] = file
-        one.timestamp = name.timestamp
-    return found
+    executions = []
+    for file, name in named_files:
+        execution = latest.get(name.op)
+        if execution is None or name.output in execution.files:
+            execution = latest[name.op] = _Execution(name.op, name.timestamp)
+            executions.append(execution)
+        execution.files[name.output] = file
+        execution.timestamp = name.timestamp
+    return executions
 
 
 def _arrays(listed: Listing) -> list[tuple[str, GoldenName]]:
-    found, other, legacy = [], [], []
+    arrays, other, legacy = [], [], []
     for file, full in listed.files.items():
-        name = golden_name(full)
+        name = parse_golden_name(full)
         if name is None:
             other.append(file)
         elif name.suffix != "npy":
             legacy.append(file)
         else:
-            found.append((file, name))
-    listed.skip(other, "the name is not OP.OUTPUT.TIME.npy")
+            arrays.append((file, name))
+    listed.skip(other, "their names are not OP.OUTPUT.TIME.npy")
     listed.skip(legacy, "only .npy files are read; convert them")
-    return found
+    return arrays
 
 
 def _is_array(root: Path, file: str) -> bool:

@@ -50,26 +50,30 @@ class GraphOp:
 
 
 @dataclass(frozen=True)
-class Graph:
+class DynamoGraph:
     """The ops of one graph by name, in their order."""
 
     ops: dict[str, GraphOp]
     file: str = ""
 
     @classmethod
-    def load(cls, path: Path) -> Graph:
+    def load(cls, path: Path) -> DynamoGraph:
         """Read a file; one that is no such text is a FormatError."""
         try:
             text = read_whole(path, _MAX_BYTES).decode("utf-8", "backslashreplace")
         except OSError as error:
-            raise FormatError(f"a readable file {path}", describe_error(error)) from error
+            raise FormatError(
+                f"cannot read {path}: {describe_error(error)}", cure="check the file"
+            ) from error
         ops: dict[str, GraphOp] = {}
         for op in parse(text, str(path)):
             if op.name in ops:
-                raise FormatError(f"each op once in {path}", f"{op.name[:80]!r} twice")
+                raise FormatError(
+                    f"{path} has the op {op.name[:80]!r} twice", cure="dump the graph again"
+                )
             ops[op.name] = op
         if not ops:
-            raise FormatError(f"ops in {path}", "none", "dump the graph again, as txt")
+            raise FormatError(f"{path} has no ops", cure="dump the graph again, as txt")
         return cls(ops, path.name)
 
 
@@ -86,11 +90,11 @@ def parse(text: str, where: str) -> Iterator[GraphOp]:
             if not stack or stack[-1][1] != key:
                 raise tokens.error("a key", f"{key!r}")
             name, _, outer = stack.pop()
-            made = _op(block) if name == "op" else None
-            if made is None:
+            op = _op(block) if name == "op" else None
+            if op is None:
                 outer.append((name, block))
             else:
-                yield made
+                yield op
             block = outer
             continue
         if key in (",", ";"):
@@ -117,20 +121,22 @@ class _Tokens:
     def __init__(self, text: str, where: str) -> None:
         self._text = text
         self._where = where
-        self._at = 0
+        self._position = 0
         self._ahead: list[str] = []
 
     def next(self) -> str | None:
         """The next token, or None at the end."""
         if self._ahead:
             return self._ahead.pop()
-        while self._at < len(self._text):
-            found = _TOKEN.match(self._text, self._at)
-            if found is None:
-                raise self.error("text without open quotes", repr(self._text[self._at :][:20]))
-            self._at = found.end()
-            if found.lastgroup != "space":
-                return found[0]
+        while self._position < len(self._text):
+            match = _TOKEN.match(self._text, self._position)
+            if match is None:
+                raise self.error(
+                    "text without open quotes", repr(self._text[self._position :][:20])
+                )
+            self._position = match.end()
+            if match.lastgroup != "space":
+                return match[0]
         return None
 
     def values(self, first: str | None) -> Iterator[str]:
@@ -158,10 +164,13 @@ class _Tokens:
                 value += _plain(more)
         yield value
 
-    def error(self, expected: str, found: str) -> FormatError:
-        """What is wrong, and in which line."""
-        line = self._text.count("\n", 0, self._at) + 1
-        return FormatError(f"{expected} in line {line} of {self._where}", found)
+    def error(self, expected: str, actual: str) -> FormatError:
+        """Return an error that names the line."""
+        line = self._text.count("\n", 0, self._position) + 1
+        return FormatError(
+            f"line {line} of {self._where} must have {expected}, and has {actual}",
+            cure="dump the graph again",
+        )
 
 
 def _plain(token: str) -> str:
@@ -172,12 +181,12 @@ def _plain(token: str) -> str:
     if "\\" not in body:
         return body
     out = bytearray()
-    at = 0
-    for found in _ESCAPE.finditer(body):
-        out += body[at : found.start()].encode("utf-8", "backslashreplace")
-        out += _unescaped(found[1])
-        at = found.end()
-    out += body[at:].encode("utf-8", "backslashreplace")
+    position = 0
+    for match in _ESCAPE.finditer(body):
+        out += body[position : match.start()].encode("utf-8", "backslashreplace")
+        out += _unescaped(match[1])
+        position = match.end()
+    out += body[position:].encode("utf-8", "backslashreplace")
     return out.decode("utf-8", "backslashreplace")
 
 
@@ -212,9 +221,9 @@ def _op(block: Block) -> GraphOp | None:
 def _fx_name(output: Block) -> str:
     for key, value in output:
         if key == "attr" and isinstance(value, list) and _text(value, "key") == FX_NAME:
-            for inner, said in value:
-                if inner == "value" and isinstance(said, list):
-                    return _text(said, "s")
+            for inner, inner_value in value:
+                if inner == "value" and isinstance(inner_value, list):
+                    return _text(inner_value, "s")
     return ""
 
 

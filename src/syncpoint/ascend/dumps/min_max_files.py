@@ -20,31 +20,33 @@ from syncpoint.dumps.npz import NpzFile
 from syncpoint.errors import FormatError
 from syncpoint.run.model import Role, TensorKey
 
-_MAX_REDUCED = 1 << 16
+_MAX_TENSORS = 1 << 16
 """Tensors that one file of reduced ones may tell of."""
-_FEW = 3
+_MIN_TENSORS = 3
 """Tensors that are too few to tell a type by."""
-_MOST = 0.9
+_MIN_FITTING_SHARE = 0.9
 """Share of the tensors that must have come from a narrower type."""
 _NARROWER = (("bfloat16", np.dtype(ml_dtypes.bfloat16)), ("float16", np.dtype(np.float16)))
 """The one with fewer digits first: most numbers of it are in the other too."""
 
 
 def narrowed(
-    held: Mapping[TensorKey, NDArray[Any]],
+    extrema: Mapping[TensorKey, NDArray[Any]],
 ) -> tuple[dict[TensorKey, NDArray[Any]], str]:
     """The values in the type they were computed in, where nearly all of them are numbers that a
     narrower type has: by chance one float32 in thousands is. In words, what was found."""
-    telling = {key: ends for key, ends in held.items() if _telling(ends)}
+    informative = {key: ends for key, ends in extrema.items() if _shows_precision(ends)}
     for name, dtype in _NARROWER:
-        fit = [key for key, ends in telling.items() if _fits(ends, dtype)]
-        if len(fit) >= _FEW and len(fit) >= _MOST * len(telling):
-            made = dict(held) | {key: _locked(held[key].astype(dtype)) for key in fit}
-            return made, f"reduced values are taken for {name}: they have no more digits"
-    return dict(held), ""
+        fit = [key for key, ends in informative.items() if _fits(ends, dtype)]
+        if len(fit) >= _MIN_TENSORS and len(fit) >= _MIN_FITTING_SHARE * len(informative):
+            narrowed_extrema = dict(extrema) | {
+                key: _make_readonly(extrema[key].astype(dtype)) for key in fit
+            }
+            return narrowed_extrema, f"reduced values are taken as {name}: they have no more digits"
+    return dict(extrema), ""
 
 
-def _telling(ends: NDArray[Any]) -> bool:
+def _shows_precision(ends: NDArray[Any]) -> bool:
     """Whether these may show how many digits a type has; 0, 1 and infinities are in every type."""
     if ends.dtype.type not in (np.float32, np.float64):
         return False
@@ -57,7 +59,7 @@ def _fits(ends: NDArray[Any], dtype: np.dtype[Any]) -> bool:
         return np.array_equal(ends.astype(dtype).astype(ends.dtype), ends, equal_nan=True)
 
 
-def _locked(values: NDArray[Any]) -> NDArray[Any]:
+def _make_readonly(values: NDArray[Any]) -> NDArray[Any]:
     values.flags.writeable = False
     return values
 
@@ -65,19 +67,23 @@ def _locked(values: NDArray[Any]) -> NDArray[Any]:
 def read_ends(path: Path) -> Iterator[tuple[Role, int, NDArray[Any]]]:
     """The pairs of a reduced file; another structure is a FormatError."""
     run = NpzFile().open(path)
-    found = {tensor.key.op.op: tensor for tensor in run.tensors}
-    if set(found) != {"inputs", "outputs"}:
+    arrays = {tensor.key.op.op: tensor for tensor in run.tensors}
+    if set(arrays) != {"inputs", "outputs"}:
+        names = ", ".join(sorted(arrays))[:80] or "none"
         raise FormatError(
-            f"the arrays inputs and outputs in {path.name}", ", ".join(sorted(found))[:80] or "none"
+            f"{path.name} must hold the arrays inputs and outputs, and holds {names}",
+            cure="reduce the dump again",
         )
     for name, role in (("inputs", Role.INPUT), ("outputs", Role.OUTPUT)):
-        tensor = found[name]
+        tensor = arrays[name]
         if tensor.shape == (0,):
             continue
-        if len(tensor.shape) != 2 or tensor.shape[1] != 2 or tensor.shape[0] > _MAX_REDUCED:
+        if len(tensor.shape) != 2 or tensor.shape[1] != 2 or tensor.shape[0] > _MAX_TENSORS:
             raise FormatError(
-                f"pairs of least and greatest in {name} of {path.name}", f"{tensor.shape}"
+                f"{name} in {path.name} must hold pairs of minimum and maximum, and has the shape"
+                f" {tensor.shape}",
+                cure="reduce the dump again",
             )
-        values = _locked(np.array(run.values(tensor)))
+        values = _make_readonly(np.array(run.values(tensor)))
         for index in range(values.shape[0]):
             yield role, index, values[index]

@@ -39,26 +39,31 @@ def is_nano(header: bytes) -> bool:
 def parse_nano(header: bytes, size: int, where: str) -> DeviceFile:
     """What the header says; damage is a FormatError. Unlike other dumps, these end with the last
     tensor."""
-    reading = _Reading(header, where)
+    reading = _NanoReader(header, where)
     reading.take("<4s")
     (version,) = reading.take("<I")
     blocks: list[Block] = []
-    at = 8 + len(header)
+    position = 8 + len(header)
     for tag, role in ((_INPUTS, Role.INPUT), (_OUTPUTS, Role.OUTPUT)):
         end = reading.open(tag)
         if end is None:
             continue
         (count,) = reading.take("<I")
         if count > MAX_TENSORS:
-            raise FormatError(f"at most {MAX_TENSORS} tensors in the header of {where}", f"{count}")
+            raise FormatError(
+                f"the header of {where} has {count} tensors, and at most {MAX_TENSORS} are read",
+                cure="dump it again",
+            )
         for index in range(count):
-            block = reading.tensor(role, index, at)
+            block = reading.tensor(role, index, position)
             blocks.append(block)
-            at += block.size
-        if reading.at != end:
+            position += block.size
+        if reading.position != end:
             raise reading.damage(f"a list of {role}s that ends at {end}")
-    if reading.at != len(header) or at != size:
-        raise FormatError(f"{at} bytes in {where}", f"a file of {size} bytes", "dump it again")
+    if reading.position != len(header) or position != size:
+        raise FormatError(
+            f"{where} has {size} bytes, and its header describes {position}", cure="dump it again"
+        )
     return DeviceFile(
         size=size,
         op_name="",
@@ -68,45 +73,48 @@ def parse_nano(header: bytes, size: int, where: str) -> DeviceFile:
     )
 
 
-class _Reading:
+class _NanoReader:
     """Takes a header apart from front to end."""
 
     def __init__(self, header: bytes, where: str) -> None:
         self._header = header
         self._where = where
-        self.at = 0
+        self.position = 0
 
-    def damage(self, wanted: str) -> FormatError:
+    def damage(self, expected: str) -> FormatError:
         """The error for bytes that are not what they should be."""
-        return FormatError(f"{wanted} in {self._where}", f"other bytes at {self.at}", "dump again")
+        return FormatError(
+            f"{self._where} is damaged: byte {self.position} does not begin {expected}",
+            cure="dump it again",
+        )
 
     def take(self, form: str) -> tuple[Any, ...]:
         """The next values of this form."""
         try:
-            values = struct.unpack_from(form, self._header, self.at)
+            values = struct.unpack_from(form, self._header, self.position)
         except struct.error as error:
             raise self.damage("a whole header") from error
-        self.at += struct.calcsize(form)
+        self.position += struct.calcsize(form)
         return values
 
     def open(self, tag: int) -> int | None:
         """Where the value behind a tag ends; None, and nothing taken, where another tag comes."""
-        if self.at + 8 > len(self._header):
+        if self.position + 8 > len(self._header):
             return None
-        found, length = struct.unpack_from("<II", self._header, self.at)
-        if found != tag:
+        actual_tag, length = struct.unpack_from("<II", self._header, self.position)
+        if actual_tag != tag:
             return None
-        if self.at + 8 + length > len(self._header):
+        if self.position + 8 + length > len(self._header):
             raise self.damage(f"{length} bytes behind tag {tag}")
-        self.at += 8
-        return self.at + int(length)
+        self.position += 8
+        return self.position + int(length)
 
     def bytes(self, tag: int) -> bytes | None:
         """The value behind a tag, if that tag comes next."""
         end = self.open(tag)
         if end is None:
             return None
-        start, self.at = self.at, end
+        start, self.position = self.position, end
         return self._header[start:end]
 
     def dims(self, tag: int) -> tuple[int, ...] | None:
@@ -124,7 +132,7 @@ class _Reading:
         facts: dict[str, Any] = {"address_type": address_type}
         origin = self.take("<iii") if role is Role.OUTPUT else ()
         address, device_offset, size, length = self.take("<QQQI")
-        start = self.at
+        start = self.position
         shape = original = None
         tags = 0
         if length:
@@ -139,7 +147,7 @@ class _Reading:
                     "data_type": _TYPES.get(origin[1], UNKNOWN),
                     "format": origin[2],
                 }
-        if length not in (self.at - start, tags):
+        if length not in (self.position - start, tags):
             raise self.damage(f"{length} bytes of shapes")
         if device_offset:
             facts["offset"] = device_offset

@@ -25,7 +25,7 @@ _QUANTIZES = re.compile(r"_quant_layer|AscendQuant|AscendWeightQuant|\.quant|\.w
 _DEQUANTIZES = re.compile(r"_dequant_layer|AscendDequant|\.dequant")
 
 
-_MAX_FILE = 1 << 30
+_MAX_FILE_BYTES = 1 << 30
 _NAMES = "_datadump_original_op_names"
 _L1 = "_L1_fusion_sub_graph_no"
 _MULTI = "_datadump_is_multiop"
@@ -84,13 +84,14 @@ class RuleFile:
         """Read the file; what is not such a file is a FormatError that says where."""
         path = Path(path)
         try:
-            data = read_whole(path, _MAX_FILE)
+            data = read_whole(path, _MAX_FILE_BYTES)
         except OSError as error:
             raise InputError(
-                "a rule file", f"{path}: {describe_error(error)}", "give the JSON that ATC wrote"
+                f"cannot read the rule file {path}: {describe_error(error)}",
+                cure="name the JSON that ATC wrote",
             ) from error
         body = parse_foreign_json(data, str(path))
-        reading = _Reading(path.name)
+        reading = _RuleReader(path.name)
         graphs = reading.member(body, "graph", list, "the file")
         names, ops = [], []
         for number, graph in enumerate(graphs):
@@ -103,7 +104,7 @@ class RuleFile:
 
 
 @dataclass(frozen=True)
-class _Reading:
+class _RuleReader:
     """Takes JSON apart; what does not fit is told with the file and the op it is in."""
 
     file: str
@@ -112,7 +113,9 @@ class _Reading:
         """The value of a key that must be there."""
         self._object(body, where)
         if key not in body:
-            raise FormatError(f"the key {key!r} in {where} of {self.file}", "none")
+            raise FormatError(
+                f"{where} of {self.file} has no key {key!r}", cure="let ATC write the file again"
+            )
         return self.typed(body[key], kind, f"{key!r} in {where}")
 
     def optional(self, body: Any, key: str, kind: type, where: str, default: Any) -> Any:
@@ -127,14 +130,20 @@ class _Reading:
         if kind is int and isinstance(value, str) and _INTEGER.fullmatch(value):
             return int(value)  # as JSON made from protobuf has integers of 64 bits
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            wanted = {str: "text", int: "a number", list: "a list", dict: "an object"}
-            name = wanted.get(kind, "true or false")
-            raise FormatError(f"{name} as {what} of {self.file}", _json_kind(value))
+            kind_names = {str: "text", int: "a number", list: "a list", dict: "an object"}
+            name = kind_names.get(kind, "true or false")
+            raise FormatError(
+                f"{what} of {self.file} must be {name}, not {_json_kind(value)}",
+                cure="let ATC write the file again",
+            )
         return value
 
     def _object(self, body: Any, where: str) -> None:
         if not isinstance(body, dict):
-            raise FormatError(f"an object as {where} of {self.file}", _json_kind(body))
+            raise FormatError(
+                f"{where} of {self.file} must be an object, not {_json_kind(body)}",
+                cure="let ATC write the file again",
+            )
 
     def op(self, body: Any, where: str, graph: str) -> OpRule:
         """One op."""
@@ -165,17 +174,20 @@ class _Reading:
             return None
         sign = number.removeprefix("-")
         if not colon or not (sign.isascii() and sign.isdecimal()) or len(sign) > 9:
-            raise FormatError(f"producer:number as an input of {where} of {self.file}", text[:80])
+            raise FormatError(
+                f"an input of {where} of {self.file} must be producer:number, not {text[:80]}",
+                cure="let ATC write the file again",
+            )
         index = int(number)
         return (producer, index) if index >= 0 else None
 
     def attributes(self, body: Any, where: str) -> Mapping[str, Any]:
         """The values under `attr` by their keys."""
-        found = {}
+        attributes = {}
         for place, entry in enumerate(self.optional(body, "attr", list, where, [])):
             key = self.member(entry, "key", str, f"attribute {place} of {where}")
-            found[key] = self.optional(entry, "value", dict, f"attribute {key[:80]!r}", {})
-        return found
+            attributes[key] = self.optional(entry, "value", dict, f"attribute {key[:80]!r}", {})
+        return attributes
 
     def value(
         self, attr: Mapping[str, Any], key: str, field: str, kind: type, where: str, default: Any
@@ -188,8 +200,8 @@ class _Reading:
     def items(self, attr: Mapping[str, Any], key: str, field: str, where: str) -> list[Any] | None:
         """An attribute that is a list; None where the file has none of its kind."""
         body = self.value(attr, key, "list", dict, where, {})
-        found: list[Any] | None = self.optional(body, field, list, f"{key} of {where}", None)
-        return found
+        items: list[Any] | None = self.optional(body, field, list, f"{key} of {where}", None)
+        return items
 
     def original_names(self, attr: Mapping[str, Any], where: str) -> tuple[str, ...]:
         """The ops it was made from."""
@@ -233,8 +245,8 @@ def own_names(op: OpRule) -> tuple[str, ...]:
 
 def quantizes(op: OpRule) -> bool:
     """Whether an op turns numbers into integers."""
-    named = op.type == "AscendQuant" or bool(_QUANTIZES.search(op.name))
-    return named and any(_is_int8(output) for output in op.output_desc)
+    has_name = op.type == "AscendQuant" or bool(_QUANTIZES.search(op.name))
+    return has_name and any(_is_int8(output) for output in op.output_desc)
 
 
 def dequantizes(op: OpRule) -> bool:

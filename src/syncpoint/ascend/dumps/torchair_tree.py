@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from syncpoint.ascend.dumps.file_names import MAPPING, device_name, is_hashed
-from syncpoint.ascend.dumps.fx_folder import MIN_MAX, fx_name
+from syncpoint.ascend.dumps.file_names import MAPPING, is_hashed, parse_device_name
+from syncpoint.ascend.dumps.fx_folder import MIN_MAX, parse_fx_name
 from syncpoint.errors import InputError, describe_error
 
 _MAX_DEPTH = 16
@@ -31,7 +31,7 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 _REDUCED = f"{MIN_MAX}.npz"
 
 
-class Kind(StrEnum):
+class DumpKind(StrEnum):
     """Who executed the graph."""
 
     GE = "GE"
@@ -41,7 +41,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Leaf:
+class TokenFolder:
     """A folder of dump files."""
 
     folder: str
@@ -69,8 +69,8 @@ class Tree:
     """A dump of a whole model."""
 
     root: Path
-    kind: Kind
-    leaves: tuple[Leaf, ...]
+    kind: DumpKind
+    leaves: tuple[TokenFolder, ...]
     graphs: tuple[GraphFile, ...] = ()
     notes: tuple[str, ...] = ()
     strange: int = 0
@@ -79,93 +79,102 @@ class Tree:
     @property
     def ranks(self) -> tuple[int, ...]:
         """All ranks in order; (-1,) where the folders say none."""
-        return tuple(sorted({leaf.rank for leaf in self.leaves}))
+        return tuple(sorted({token_folder.rank for token_folder in self.leaves}))
 
     def of_rank(self, rank: int) -> Tree:
         """The part of it that one rank wrote."""
         graphs = [g for g in self.graphs if g.rank in (rank, -1) or rank == -1]
-        leaves = tuple(leaf for leaf in self.leaves if leaf.rank == rank)
+        leaves = tuple(token_folder for token_folder in self.leaves if token_folder.rank == rank)
         return replace(self, leaves=leaves, graphs=tuple(graphs))
 
 
 def reduced_name(file: str) -> str | None:
     """The name that a device's file had before its volume was reduced; None for all others."""
     stem = file.removesuffix(_REDUCED)
-    return stem if stem != file and device_name(stem) is not None else None
+    return stem if stem != file and parse_device_name(stem) is not None else None
 
 
 def find_tree(root: Path, flag: str) -> Tree:
     """Look through the folders below `root`; what is no dump of TorchAir is an InputError."""
     if not root.is_dir():
-        found = "a file" if root.exists() else "nothing there"
-        raise InputError(f"a folder of a TorchAir dump for {flag}", f"{root}: {found}")
-    folders: dict[Kind, list[tuple[str, tuple[str, ...]]]] = {kind: [] for kind in Kind}
+        state = "is a file" if root.exists() else "does not exist"
+        raise InputError(
+            f"{flag} takes the folder of a TorchAir dump, and {root} {state}",
+            cure="check the path",
+        )
+    folders: dict[DumpKind, list[tuple[str, tuple[str, ...]]]] = {kind: [] for kind in DumpKind}
     graphs: list[GraphFile] = []
     arrays = 0
     for relative, files in _walk(root):
         graphs += [_graph_file(relative, f) for f in files if _GRAPH_FILE.fullmatch(f)]
-        arrays += sum(f.endswith(".npy") and fx_name(f) is None for f in files)
+        arrays += sum(f.endswith(".npy") and parse_fx_name(f) is None for f in files)
         for kind, named in _by_kind(files).items():
             if named:
                 folders[kind].append((relative, named))
-    if folders[Kind.GE] and folders[Kind.FX]:
+    if folders[DumpKind.GE] and folders[DumpKind.FX]:
+        example = root / folders[DumpKind.GE][0][0].partition("/")[0]
         raise InputError(
-            f"one dump for {flag}",
-            f"a GE and an FX dump in {root}",
-            f"name one of them, such as {root / folders[Kind.GE][0][0].partition('/')[0]}",
+            f"{flag} takes one dump, and {root} holds a GE and an FX dump",
+            cure=f"name one of them, such as {example}",
         )
-    if not folders[Kind.GE] and not folders[Kind.FX]:
+    if not folders[DumpKind.GE] and not folders[DumpKind.FX]:
         raise InputError(
-            f"files of a GE dump (TYPE.OP.TASK.STREAM.TIME) or an FX dump"
-            f" (NODE-TARGET.INPUT|OUTPUT.N.TIME.npy) for {flag}",
-            f"neither in {root}",
-            "check the path",
+            f"{root} ({flag}) has no files of a GE dump (TYPE.OP.TASK.STREAM.TIME) or of an FX dump"
+            " (NODE-TARGET.INPUT|OUTPUT.N.TIME.npy)",
+            cure="check the path",
         )
     graphs.sort(key=lambda g: (g.number, g.path))
-    if folders[Kind.GE]:
+    if folders[DumpKind.GE]:
         return Tree(
-            root=root, kind=Kind.GE, leaves=_ge_leaves(root, folders[Kind.GE]), graphs=tuple(graphs)
+            root=root,
+            kind=DumpKind.GE,
+            leaves=_ge_leaves(root, folders[DumpKind.GE]),
+            graphs=tuple(graphs),
         )
-    leaves, notes = _fx_leaves(root, folders[Kind.FX])
+    leaves, notes = _fx_leaves(root, folders[DumpKind.FX])
     if arrays:
         notes = (*notes, f"{arrays} .npy files of other names are not read")
-    return Tree(root=root, kind=Kind.FX, leaves=leaves, graphs=(), notes=notes, strange=arrays)
+    return Tree(root=root, kind=DumpKind.FX, leaves=leaves, graphs=(), notes=notes, strange=arrays)
 
 
 def _walk(root: Path) -> list[tuple[str, list[str]]]:
     """Folders with their files; links are not followed."""
-    found: list[tuple[str, list[str]]] = []
+    listing: list[tuple[str, list[str]]] = []
 
     def refuse(error: OSError) -> None:
-        raise InputError(f"readable folders in {root}", describe_error(error)) from error
+        raise InputError(
+            f"cannot read the folders in {root}: {describe_error(error)}", cure="check the path"
+        ) from error
 
     for parent, folders, files in os.walk(root, onerror=refuse):
         relative = Path(parent).relative_to(root).as_posix()
         folders.sort()
-        if relative.count("/") >= _MAX_DEPTH or len(found) >= _MAX_FOLDERS:
+        if relative.count("/") >= _MAX_DEPTH or len(listing) >= _MAX_FOLDERS:
             raise InputError(
-                f"at most {_MAX_DEPTH} folders inside each other in {root}, and {_MAX_FOLDERS} in"
-                " all",
-                "more",
-                "name the folder of the dump",
+                f"{root} has more than {_MAX_DEPTH} folders inside each other, or more than"
+                f" {_MAX_FOLDERS} in all",
+                cure="name the folder of the dump",
             )
-        found.append(("" if relative == "." else relative, sorted(files)))
-    return found
+        listing.append(("" if relative == "." else relative, sorted(files)))
+    return listing
 
 
-def _by_kind(files: Sequence[str]) -> dict[Kind, tuple[str, ...]]:
+def _by_kind(files: Sequence[str]) -> dict[DumpKind, tuple[str, ...]]:
     hashed = MAPPING in files
-    there = set(files)
+    names = set(files)
     # Whoever reduces a file deletes it last: where both are there, the whole one is used.
-    files = [f for f in files if _whole_name(f) not in there]
+    files = [f for f in files if _whole_name(f) not in names]
     ge = [
         f
         for f in files
-        if device_name(f) is not None
+        if parse_device_name(f) is not None
         or reduced_name(f) is not None
         or (hashed and is_hashed(f) and not f.endswith(".npy"))
     ]
-    return {Kind.GE: tuple(ge), Kind.FX: tuple(f for f in files if fx_name(f) is not None)}
+    return {
+        DumpKind.GE: tuple(ge),
+        DumpKind.FX: tuple(f for f in files if parse_fx_name(f) is not None),
+    }
 
 
 def _whole_name(file: str) -> str | None:
@@ -190,23 +199,29 @@ def _parts(root: Path, folder: str) -> list[str]:
 
 
 def _rank(parts: Sequence[str]) -> int:
-    found = [int(m[1]) for part in parts if (m := _RANK.fullmatch(part))]
-    return found[-1] if found else -1
+    ranks = [int(m[1]) for part in parts if (m := _RANK.fullmatch(part))]
+    return ranks[-1] if ranks else -1
 
 
-def _ge_leaves(root: Path, folders: list[tuple[str, tuple[str, ...]]]) -> tuple[Leaf, ...]:
+def _ge_leaves(root: Path, folders: list[tuple[str, tuple[str, ...]]]) -> tuple[TokenFolder, ...]:
     leaves = []
     devices = []
     for folder, files in folders:
         parts = _parts(root, folder)
         token = int(parts[-1]) if parts and _NUMBER.fullmatch(parts[-1]) else 0
         graph = parts[-2] if len(parts) > 1 and _NUMBER.fullmatch(parts[-2]) else "0"
-        leaves.append(Leaf(folder, _rank(parts), str(int(graph)), token, files))
-        at = next((i for i, part in enumerate(parts) if _TIME.fullmatch(part)), None)
+        leaves.append(TokenFolder(folder, _rank(parts), str(int(graph)), token, files))
+        time_index = next((i for i, part in enumerate(parts) if _TIME.fullmatch(part)), None)
         # TIME/DEVICE/NAME/GRAPH/TOKEN
-        device = parts[at + 1] if at is not None and len(parts) == at + 5 else ""
+        device = (
+            parts[time_index + 1] if time_index is not None and len(parts) == time_index + 5 else ""
+        )
         devices.append(int(device) if _NUMBER.fullmatch(device) else -1)
-    if all(leaf.rank < 0 for leaf in leaves) and len(set(devices)) > 1 and min(devices) >= 0:
+    if (
+        all(token_folder.rank < 0 for token_folder in leaves)
+        and len(set(devices)) > 1
+        and min(devices) >= 0
+    ):
         # Several devices wrote below one folder, before the folders named ranks.
         leaves = [replace(lf, rank=d) for lf, d in zip(leaves, devices, strict=True)]
     _refuse_repeats(root, leaves)
@@ -216,20 +231,20 @@ def _ge_leaves(root: Path, folders: list[tuple[str, tuple[str, ...]]]) -> tuple[
 
 def _fx_leaves(
     root: Path, folders: list[tuple[str, tuple[str, ...]]]
-) -> tuple[tuple[Leaf, ...], tuple[str, ...]]:
+) -> tuple[tuple[TokenFolder, ...], tuple[str, ...]]:
     leaves, old = [], []
     for folder, files in folders:
         parts = _parts(root, folder)
         last, before = parts[-1] if parts else "", parts[-2] if len(parts) > 1 else ""
         if _NUMBER.fullmatch(last):
-            leaves.append(Leaf(folder, _rank(parts), before, int(last), files))
+            leaves.append(TokenFolder(folder, _rank(parts), before, int(last), files))
         elif _NUMBER.fullmatch(before):
-            old.append(Leaf(folder, _rank(parts), last, int(before), files))
+            old.append(TokenFolder(folder, _rank(parts), last, int(before), files))
         else:
-            leaves.append(Leaf(folder, _rank(parts), last, 0, files))
+            leaves.append(TokenFolder(folder, _rank(parts), last, 0, files))
     notes = []
-    if old and min(leaf.token for leaf in old) > 0:
-        old = [replace(leaf, token=leaf.token - 1) for leaf in old]
+    if old and min(token_folder.token for token_folder in old) > 0:
+        old = [replace(token_folder, token=token_folder.token - 1) for token_folder in old]
         notes.append("token folders count from 1: the token is one less than the folder's name")
     leaves = _graphs_of(leaves + old)
     _refuse_repeats(root, leaves)
@@ -237,24 +252,25 @@ def _fx_leaves(
     return tuple(leaves), tuple(notes)
 
 
-def _graphs_of(leaves: list[Leaf]) -> list[Leaf]:
+def _graphs_of(leaves: list[TokenFolder]) -> list[TokenFolder]:
     """Where no token has two folders, the folders are of one graph whatever their names are: they
     may carry the time of each execution."""
-    tokens = Counter((leaf.rank, leaf.token) for leaf in leaves)
+    tokens = Counter((token_folder.rank, token_folder.token) for token_folder in leaves)
     if max(tokens.values(), default=0) > 1:
         return leaves
-    return [replace(leaf, graph="") for leaf in leaves]
+    return [replace(token_folder, graph="") for token_folder in leaves]
 
 
-def _refuse_repeats(root: Path, leaves: Sequence[Leaf]) -> None:
+def _refuse_repeats(root: Path, leaves: Sequence[TokenFolder]) -> None:
     places: dict[tuple[int, str, int], list[str]] = defaultdict(list)
-    for leaf in leaves:
-        places[leaf.rank, leaf.graph, leaf.token].append(leaf.folder)
+    for token_folder in leaves:
+        places[token_folder.rank, token_folder.graph, token_folder.token].append(
+            token_folder.folder
+        )
     for (_, graph, token), folders in places.items():
         if len(folders) > 1:
             what = f"graph {graph}, token {token}" if graph else f"token {token}"
             raise InputError(
-                f"one dump of {what} in {root}",
-                f"{len(folders)}: {folders[0]} and {folders[1]}",
-                "dump each execution into a folder of its own",
+                f"{root} has {len(folders)} dumps of {what}: {folders[0]} and {folders[1]}",
+                cure="dump each execution into a folder of its own",
             )

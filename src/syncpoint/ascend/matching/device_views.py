@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from syncpoint.ascend.dumps.device_facts import facts_of
+from syncpoint.ascend.dumps.device_facts import tensor_facts
 from syncpoint.ascend.matching.device_layouts import (
     AXIS_ORDERS,
     FOLDED_LAYOUTS,
@@ -49,7 +49,7 @@ def add_view(entry: PlanEntry, target_run: Run, original: OriginalOutput) -> Pla
     """The entry with the view of its pair, or with the reason why there is none."""
     target, reference = entry.target, entry.reference
     assert target is not None and reference is not None
-    facts = facts_of(target_run, target)
+    facts = tensor_facts(target_run, target)
     axes = _reference_axes(original, reference)
     if target.layout in PLAIN_LAYOUTS and axes in PLAIN_LAYOUTS:
         view = _plain_view(target, reference, original)
@@ -86,7 +86,7 @@ def graph_view(target_run: Run, target: Tensor, reference: Tensor) -> View | str
     if is_plain and is_regrouped(target.shape, reference.shape):
         return View(f"reshape({','.join(map(str, reference.shape))})")
     if target.layout not in PLAIN_LAYOUTS and reference.layout in PLAIN_LAYOUTS:
-        facts = facts_of(target_run, target)
+        facts = tensor_facts(target_run, target)
         original = tuple(facts.get("original_shape", ()))
         sub_format = int(facts.get("sub_format", 0))
         for axes in ("NCHW", "NCDHW", "ND"):

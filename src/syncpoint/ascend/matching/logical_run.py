@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from syncpoint.ascend.dumps.device_facts import facts_of
+from syncpoint.ascend.dumps.device_facts import tensor_facts
 from syncpoint.ascend.matching.device_layouts import to_logical
 from syncpoint.ascend.matching.device_views import PLAIN_LAYOUTS
 from syncpoint.matching.views import View
@@ -20,7 +20,7 @@ def logical_run(device: Run) -> Run:
     tensors: list[Tensor] = []
     views: dict[TensorKey, View] = {}
     for tensor in device.tensors:
-        facts = facts_of(device, tensor)
+        facts = tensor_facts(device, tensor)
         shape = facts.get("original_shape")
         original = tuple(shape) if isinstance(shape, list | tuple) else ()
         logical = None

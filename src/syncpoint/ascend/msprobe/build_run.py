@@ -35,7 +35,7 @@ _RAW_BF16 = "crc32 of bf16"
 
 
 @dataclass(kw_only=True)
-class RunBuilder:
+class MsprobeRunBuilder:
     """Collects the ops and tensors of a run, dump by dump."""
 
     root: Path

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from syncpoint.ascend.msprobe.row_levels import Level
+from syncpoint.ascend.msprobe.row_levels import RowLevel
 from syncpoint.ascend.msprobe.table_rows import DIFFERENCES
 from syncpoint.ascend.msprobe.tensor_metrics import NOT_APPLICABLE, UNSUPPORTED
 from syncpoint.ascend.sheets import Colour
@@ -22,9 +22,9 @@ _ENDS = ("NPU max", "NPU min", "Bench max", "Bench min")
 
 def choose_colour(cells: Mapping[str, Any], task: str) -> Colour:
     """Choose the colour by msProbe's result and by the limits of its manual."""
-    if cells["Result"] == str(Level.ERROR):
+    if cells["Result"] == str(RowLevel.ERROR):
         return Colour.RED
-    if cells["Result"] != str(Level.PASS):
+    if cells["Result"] != str(RowLevel.PASS):
         return Colour.YELLOW
     normal = {"tensor": _values, "statistics": _figures, "md5": _digests}[task]
     return Colour.GREEN if normal(cells) else Colour.YELLOW

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from syncpoint.ascend.msprobe import dump_files as files
-from syncpoint.ascend.msprobe.build_run import RunBuilder
+from syncpoint.ascend.msprobe.build_run import MsprobeRunBuilder
 from syncpoint.dumps.protocol import API
 from syncpoint.errors import FormatError, InputError
 from syncpoint.run.model import Kept, RunInfo
@@ -35,7 +35,7 @@ class MsprobeDump:
         if not places:
             raise InputError(f"{path} holds no dump.json", cure="check the path")
         root = path if path.is_dir() else path.parent
-        builder = RunBuilder(root=root)
+        builder = MsprobeRunBuilder(root=root)
         tasks, levels = set(), set()
         for place in places:
             dump = files.read_dump(place)

@@ -26,7 +26,7 @@ _OUTPUTS_ONLY = frozenset(
 """Functions that get the memory to write to as an input."""
 
 
-class Level(IntEnum):
+class RowLevel(IntEnum):
     """How bad a row is."""
 
     PASS = 0
@@ -41,7 +41,7 @@ class Level(IntEnum):
 class _Message:
     """A message of the table, and its level."""
 
-    level: Level
+    level: RowLevel
     text: str
 
     def __str__(self) -> str:
@@ -49,20 +49,24 @@ class _Message:
 
 
 _RATIO = _Message(
-    Level.ERROR, "The input/parameters of One Thousandth Err Ratio > 0.9 while the output < 0.6."
+    RowLevel.ERROR, "The input/parameters of One Thousandth Err Ratio > 0.9 while the output < 0.6."
 )
 _COSINE = _Message(
-    Level.WARNING, "The input/parameters of Cosine > 0.9, and input/parameters - output > 0.1"
+    RowLevel.WARNING, "The input/parameters of Cosine > 0.9, and input/parameters - output > 0.1"
 )
-_NORM = _Message(Level.ERROR, "The NormRelativeErr of output is greater than 0.5.")
-_TEN_TIMES = _Message(Level.WARNING, "The norm relative error of output is 10 times that of input.")
-_NOT_FINITE = _Message(Level.ERROR, "There is nan/inf/-inf in the maximum or minimum value of NPU.")
-_GRAD = _Message(Level.ERROR, "The Required_Grad of NPU and Bench are inconsistent")
-_SCALAR = _Message(Level.ERROR, "The scalar parameters of NPU and Bench are inconsistent.")
-_DTYPE = _Message(Level.ERROR, "The dtype of NPU and Bench are inconsistent.")
-_SHAPE = _Message(Level.ERROR, "The shape of NPU and Bench are inconsistent.")
-_DIGEST = _Message(Level.ERROR, "The CRC-32 value of NPU differs from that of the bench.")
-_NO_DIGEST = _Message(Level.WARNING, "The parameter of NPU does not match the bench.")
+_NORM = _Message(RowLevel.ERROR, "The NormRelativeErr of output is greater than 0.5.")
+_TEN_TIMES = _Message(
+    RowLevel.WARNING, "The norm relative error of output is 10 times that of input."
+)
+_NOT_FINITE = _Message(
+    RowLevel.ERROR, "There is nan/inf/-inf in the maximum or minimum value of NPU."
+)
+_GRAD = _Message(RowLevel.ERROR, "The Required_Grad of NPU and Bench are inconsistent")
+_SCALAR = _Message(RowLevel.ERROR, "The scalar parameters of NPU and Bench are inconsistent.")
+_DTYPE = _Message(RowLevel.ERROR, "The dtype of NPU and Bench are inconsistent.")
+_SHAPE = _Message(RowLevel.ERROR, "The shape of NPU and Bench are inconsistent.")
+_DIGEST = _Message(RowLevel.ERROR, "The CRC-32 value of NPU differs from that of the bench.")
+_NO_DIGEST = _Message(RowLevel.WARNING, "The parameter of NPU does not match the bench.")
 
 
 def set_levels(rows: Sequence[TableRow], api: str, task: str) -> None:

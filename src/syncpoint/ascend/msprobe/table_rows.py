@@ -15,7 +15,7 @@ from pathlib import PurePosixPath
 from typing import Any, TypeGuard
 
 from syncpoint.ascend.msprobe.entry_values import FIGURES, parse_number
-from syncpoint.ascend.msprobe.row_levels import Level, set_levels
+from syncpoint.ascend.msprobe.row_levels import RowLevel, set_levels
 from syncpoint.ascend.msprobe.tensor_metrics import (
     NOT_APPLICABLE,
     UNSUPPORTED,
@@ -86,7 +86,7 @@ class TableRow:
     role: Role
     cells: dict[str, Any]
     matched: bool
-    level: Level = Level.PASS
+    level: RowLevel = RowLevel.PASS
     messages: list[str] = field(default_factory=list)
 
 

@@ -31,7 +31,7 @@ def find_readers(case: Case, row: Row) -> list[Row]:
     key = row.target.key
     if not has_edges(case, "target"):
         return _reference_readers(case, row)
-    found = []
+    readers = []
     for other in case.computed:
         if other.target.key.role is not Role.OUTPUT or other.target.key.part != key.part:
             continue
@@ -39,27 +39,27 @@ def find_readers(case: Case, row: Row) -> list[Row]:
         if op is None:
             continue
         if any(e.op == key.op and e.index == key.index and e.role is key.role for e in op.inputs):
-            found.append(other)
-    return found
+            readers.append(other)
+    return readers
 
 
 def _reference_readers(case: Case, row: Row) -> list[Row]:
     key = row.reference.key
-    found = []
+    readers = []
     for op in case.readers.get(Edge(key.op, key.index, key.role), ()):
-        made = case.by_reference.get(TensorKey(op.key, part=key.part))
-        if made is None:
-            return []  # what nobody compared may have read it
-        found.append(made)
-    return found
+        reader = case.by_reference.get(TensorKey(op.key, part=key.part))
+        if reader is None:
+            return []  # an op that is not compared may have read it
+        readers.append(reader)
+    return readers
 
 
 def has_edges(case: Case, side: str) -> bool:
     """Whether a run recorded the edges of its ops."""
-    if f"edges of {side}" not in case.memory:
+    if f"edges of {side}" not in case.cache:
         run = case.run(side)
-        case.memory[f"edges of {side}"] = run is not None and any(op.inputs for op in run.ops)
-    return bool(case.memory[f"edges of {side}"])
+        case.cache[f"edges of {side}"] = run is not None and any(op.inputs for op in run.ops)
+    return bool(case.cache[f"edges of {side}"])
 
 
 def describe_lone_error(case: Case, row: Row) -> str:
@@ -147,18 +147,18 @@ def find_holder(case: Case, row: Row, target: Values) -> Row | None:
 def _list_upstream(case: Case, row: Row) -> set[object]:
     """Return the ops that this one depends on. An op that does nothing returns its input: that is
     an error of the op, not of the recording."""
-    found: set[object] = set()
+    upstream: set[object] = set()
     waiting = [row.target.key.op]
     for _ in range(4):
         following = []
         for key in waiting:
             op = case.op("target", key)
             for edge in op.inputs if op is not None else ():
-                if edge.role is Role.OUTPUT and edge.op not in found:
-                    found.add(edge.op)
+                if edge.role is Role.OUTPUT and edge.op not in upstream:
+                    upstream.add(edge.op)
                     following.append(edge.op)
         waiting = following
-    return found
+    return upstream
 
 
 def describe_garbage(target: Values, reference_values: Values) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.comparison.rows import Row
-from syncpoint.diagnosis.budget import stored_values, windows
+from syncpoint.diagnosis.budget import read_stored_values, read_windows
 from syncpoint.diagnosis.case import Case
 from syncpoint.errors import SyncpointError
 from syncpoint.metrics.verdict import Verdict
@@ -95,7 +95,7 @@ def measure_self_noise(one: Run, other: Run) -> dict[TensorKey, float]:
 
 
 def _read_stored(run: Run, tensor: Tensor | None) -> NDArray[np.float64] | None:
-    values = stored_values(run, tensor)
+    values = read_stored_values(run, tensor)
     try:
         return None if values is None else np.asarray(values, np.float64)
     except (TypeError, ValueError):
@@ -105,7 +105,9 @@ def _read_stored(run: Run, tensor: Tensor | None) -> NDArray[np.float64] | None:
 def _measure_gap(one: Run, tensor: Tensor, other: Run, twin: Tensor) -> float:
     """Return the RMS of the difference of two tensors, over elements that are finite in both."""
     square = 0.0
-    for window, twin_window in zip(windows(one, tensor), windows(other, twin), strict=True):
+    for window, twin_window in zip(
+        read_windows(one, tensor), read_windows(other, twin), strict=True
+    ):
         with np.errstate(invalid="ignore", over="ignore"):
             finite = np.isfinite(window) & np.isfinite(twin_window)
             square += len(window) * rms(np.where(finite, window - twin_window, 0.0)) ** 2

@@ -59,7 +59,7 @@ def measure_precision_gains(case: Case, rows: Iterable[Row]) -> list[PrecisionGa
             continue
         with_error = exact + experiment.error
         key = row.reference.key
-        outputs = case.replayed(
+        outputs = case.replay(
             "reference",
             {key: with_error},
             "the reference with the error of single ops of the target",

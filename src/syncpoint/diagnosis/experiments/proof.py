@@ -73,4 +73,4 @@ def prove_result(experiment: RegionExperiment, result: Array | None) -> Proof | 
 
 def prove_change(experiment: RegionExperiment, changed: Mapping[Edge, Array]) -> Proof | None:
     """Compare the target with the reference's region on other inputs or parameters."""
-    return prove_result(experiment, experiment.fed(changed))
+    return prove_result(experiment, experiment.run_with(changed))

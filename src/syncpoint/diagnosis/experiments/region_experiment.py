@@ -81,7 +81,7 @@ class RegionExperiment(KeptElements):
         values = self._compute_values({Edge(op.key, self._index(op)): value})
         return self._hide_masked(values.get(self.region.outputs[0]))
 
-    def fed(self, changed: Mapping[Edge, Array]) -> Array | None:
+    def run_with(self, changed: Mapping[Edge, Array]) -> Array | None:
         """Return the region's result with other inputs or parameters."""
         check_time()
         try:

@@ -30,7 +30,7 @@ def run_unfused(case: Case) -> Run | None:
     runtime = find_fusing_runtime(case)
     if runtime is None or not can_be_unfused(case):
         return None
-    return case.again("target", WHY, None, **runtime.unfused_options())
+    return case.rerun("target", WHY, None, **runtime.unfused_options())
 
 
 def compare_unfused(case: Case) -> Result | None:
@@ -38,9 +38,9 @@ def compare_unfused(case: Case) -> Result | None:
     run = run_unfused(case)
     if run is None:
         return None
-    if case.memory.get("unfused") is None:
-        case.memory["unfused"] = case.compare_again(run)
-    result: Result | None = case.memory["unfused"]
+    if case.cache.get("unfused") is None:
+        case.cache["unfused"] = case.compare_again(run)
+    result: Result | None = case.cache["unfused"]
     return result
 
 
@@ -59,7 +59,7 @@ def list_replaced_ops(row: Row) -> set[str]:
 
 
 def find_culprit(unfused: Result, row: Row) -> Row | None:
-    """Find an op that is guilty in the unfused run too, among those that a row stands for.
+    """Find an op that is guilty in the unfused run too, among the ops of a row's region.
 
     Fused ops may be paired with other tensors than their parts: a tensor may be right although the
     one right before it is wrong.

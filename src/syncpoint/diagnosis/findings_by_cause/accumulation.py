@@ -12,13 +12,13 @@ from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.finding_text import name_op, number
 from syncpoint.diagnosis.numerics.error_growth import (
+    ErrorStep,
     Growth,
-    Step,
-    amplifier,
-    growth,
-    norm_of,
-    relative,
-    steps,
+    compute_reference_rms,
+    find_amplifier,
+    fit_growth,
+    list_error_steps,
+    relative_error,
 )
 from syncpoint.matching.op_kinds import op_class
 from syncpoint.metrics.limits import coarsest
@@ -46,33 +46,38 @@ class Accumulation:
         """Yield the finding that errors add up, if an output is off and no op is guilty."""
         if case.guilty or not case.is_off or case.result.inputs_differ:
             return
-        if any(finding.level is Level.CAUSE for finding in case.found):
+        if any(finding.level is Level.CAUSE for finding in case.findings):
             return
         preset = coarsest([row.preset for row in case.computed])
         outputs = [row for row in case.result.outputs if row.verdict in _OFF]
         inherited = [row for row in case.computed if row.verdict is Verdict.INHERITED]
         if preset not in _FLOATS or not (outputs or inherited):
             return
-        path = steps(case)
+        path = list_error_steps(case)
         measured = [step for step in path if step.row.introduced is not None]
         if len(measured) < _MIN_MEASURED_SHARE * len(path) or not path:
             return
         yield self._report_growth(case, path, outputs, inherited, _FLOATS[preset])
 
     def _report_growth(
-        self, case: Case, path: list[Step], outputs: list[Row], inherited: list[Row], dtype: str
+        self,
+        case: Case,
+        path: list[ErrorStep],
+        outputs: list[Row],
+        inherited: list[Row],
+        dtype: str,
     ) -> Finding:
-        final = max((relative(row) or 0.0 for row in outputs), default=0.0)
+        final = max((relative_error(row) or 0.0 for row in outputs), default=0.0)
         worst = max((s.row.introduced.ratio or 0.0 for s in path if s.row.introduced), default=0.0)
-        blamed = amplifier(path, final)
+        blamed = find_amplifier(path, final)
         floor = f"no op introduces more than {worst:.1f} times the error that its precision allows"
         finer_lines, is_better = self._try_finer(case, dtype, final)
-        added = float(np.linalg.norm([step.adds for step in path]))
+        added = float(np.linalg.norm([step.added_error for step in path]))
         level = Level.CAUSE if _is_growth(outputs, final, added) else Level.NOTE
         rows = [case.place[row.target.key] for row in (*inherited, *outputs)]
         if blamed is not None:
             return self._report_amplifier(case, blamed, (floor, *finer_lines), level, rows, dtype)
-        curve = growth(path)
+        curve = fit_growth(path)
         first = outputs[0] if outputs else inherited[-1]
         return Finding(
             cause=self.name,
@@ -95,7 +100,7 @@ class Accumulation:
     def _report_amplifier(
         self,
         case: Case,
-        step: Step,
+        step: ErrorStep,
         evidence: tuple[str, ...],
         level: Level,
         rows: list[int],
@@ -103,7 +108,7 @@ class Accumulation:
     ) -> Finding:
         row = step.row
         reason, kind = _explain_gain(step)
-        error_before = max(step.given, step.adds)
+        error_before = max(step.input_error, step.added_error)
         labels = [row.target.label, *(r.target.label for r in step.inputs[:2])]
         finer = long_name(_FINER[dtype])
         return Finding(
@@ -119,8 +124,8 @@ class Accumulation:
             module=row.target.module or row.reference.module,
             source=row.target.source or row.reference.source,
             evidence=(
-                f"the relative error is {number(error_before)} before and {number(step.gives)}"
-                " after it",
+                f"the relative error is {number(error_before)} before and"
+                f" {number(step.output_error)} after it",
                 *reason,
                 *evidence,
             ),
@@ -150,11 +155,11 @@ class Accumulation:
             return expected, None
         # The reference's inputs: the target's were rounded already.
         inputs = read_recorded_inputs(case.reference) or None
-        run = case.again("target", f"the target in {long_name(finer)}", inputs, dtype=finer)
+        run = case.rerun("target", f"the target in {long_name(finer)}", inputs, dtype=finer)
         if run is None:
             return expected, None
         result = case.compare_again(run)
-        after = [relative(row) for row in result.outputs] if result is not None else []
+        after = [relative_error(row) for row in result.outputs] if result is not None else []
         if not after or None in after:
             return expected, None
         finer_error = max(value for value in after if value is not None)
@@ -180,11 +185,11 @@ def _is_growth(outputs: list[Row], final: float, added: float) -> bool:
     return bool(outputs) and final > _MIN_GROWTH_FACTOR * added
 
 
-def _explain_gain(step: Step) -> tuple[tuple[str, ...], str]:
+def _explain_gain(step: ErrorStep) -> tuple[tuple[str, ...], str]:
     row = step.row
     kind = op_class(row.reference.type)
-    own = norm_of(row)
-    size = max((norm_of(r) for r in step.inputs), default=0.0)
+    own = compute_reference_rms(row)
+    size = max((compute_reference_rms(r) for r in step.inputs), default=0.0)
     if kind in ("add", "sub", "mean", "sum", "matmul", "conv", "layer_norm") and size > 4 * own > 0:
         line = f"its inputs are {number(size / own)} times as large as its result: they cancel out"
         return (line,), "cancellation"

@@ -13,10 +13,10 @@ from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.experiments.proof import Proof
 from syncpoint.diagnosis.finding_text import name_op
-from syncpoint.diagnosis.numerics.fast_math import approximate
-from syncpoint.diagnosis.numerics.subnormals import flushed
-from syncpoint.diagnosis.numerics.tf32 import has_rounded_products, is_product, rounded_product
-from syncpoint.diagnosis.symptom import upgraded
+from syncpoint.diagnosis.numerics.fast_math import find_approximate_functions
+from syncpoint.diagnosis.numerics.subnormals import find_flushed_subnormals
+from syncpoint.diagnosis.numerics.tf32 import has_rounded_products, is_product, prove_tf32_rounding
+from syncpoint.diagnosis.symptom import list_upgrades
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Role
 
@@ -51,7 +51,7 @@ class Environment:
         proven: list[tuple[Row, Proof]] = []
         for row in guilty[:6]:
             experiment = case.experiment(row)
-            proof = rounded_product(experiment) if experiment is not None else None
+            proof = prove_tf32_rounding(experiment) if experiment is not None else None
             if proof is None:
                 return
             proven.append((row, proof))
@@ -76,7 +76,7 @@ class Environment:
 
     def _report_fast_math(self, case: Case) -> Iterator[Finding]:
         """Report steep functions (exp, sigmoid, tanh ...) that are all exact to a few bits only."""
-        approximation = approximate(case)
+        approximation = find_approximate_functions(case)
         switches = _find_switches(case)
         if approximation is None or (len(approximation.rows) < 2 and not switches):
             return
@@ -99,7 +99,7 @@ class Environment:
         """Report subnormal numbers that are zero in the target."""
         for row in case.guilty[:8]:
             experiment = case.experiment(row)
-            lost = flushed(experiment) if experiment is not None else None
+            lost = find_flushed_subnormals(experiment) if experiment is not None else None
             if lost is None:
                 continue
             yield self._finding_by_values(
@@ -109,8 +109,8 @@ class Environment:
                 0.93,
                 [row],
                 (
-                    f"{lost.count:,} of its {lost.where} below {lost.least:.3g} are zero in the"
-                    " target",
+                    f"{lost.count:,} of its {lost.where} below {lost.min_normal:.3g} are zero in"
+                    " the target",
                     lost.proof.words("with these set to zero", row.target.label),
                 ),
                 "turn flush-to-zero off: torch.set_flush_denormal(False), or build without"
@@ -172,7 +172,7 @@ class Environment:
     def _report_records(self, case: Case) -> Iterator[Finding]:
         target, reference = case.result.target, case.result.reference
         new, old = (dict(about.get("environment") or {}) for about in (target, reference))
-        upgrades = upgraded(case.result)
+        upgrades = list_upgrades(case.result)
         differing = _list_differing(new, old)
         if upgrades or (differing and target.get("runtime") == reference.get("runtime")):
             changes = list(dict.fromkeys([*upgrades, *differing]))
@@ -192,7 +192,7 @@ class Environment:
                 0.7 if is_same_model else 0.5,
             )
         unknown = [s for s, e in (("target", new), ("reference", old)) if not e]
-        if unknown and not case.sure:
+        if unknown and not case.is_explained:
             yield self._finding_by_records(
                 "unknown",
                 f"the environment of the {' and the '.join(unknown)} was not recorded",

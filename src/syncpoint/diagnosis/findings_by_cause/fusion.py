@@ -40,7 +40,7 @@ class Fusion:
 
     def look(self, case: Case) -> Iterable[Finding]:
         """Yield one finding for each fused op that is guilty as executed and right unfused."""
-        if case.sure:
+        if case.is_explained:
             return
         rows = [row for row in case.guilty if row.target.key.role is Role.OUTPUT][:_MAX_GUILTY_OPS]
         unfused_result = compare_unfused(case) if rows and can_be_unfused(case) else None
@@ -168,8 +168,8 @@ class Fusion:
 
 def _title(subject: str, kind: str) -> str:
     """Return the title of a finding about a fused op."""
-    fused = f"fused op {kind}" if kind else "fused op"
-    return f"{subject}: the {fused} gives other values than the ops that it replaces"
+    fused = f"fused op {kind} at {subject}" if kind else f"fused op {subject}"
+    return f"the {fused} gives other values than the ops that it replaces"
 
 
 def _region(case: Case, row: Row) -> tuple[str, ...]:

@@ -13,14 +13,14 @@ from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.experiments.unfused_target import can_be_unfused, find_fusing_runtime
-from syncpoint.diagnosis.finding_text import finding_at, name_op
+from syncpoint.diagnosis.finding_text import finding_at, locate, name_op
 from syncpoint.diagnosis.processing.one_sided_ops import OneSidedOps, find_one_sided_ops
 from syncpoint.diagnosis.variants.search import (
-    Explained,
-    below_rounding,
+    VariantMatch,
+    find_subtle_variants,
     find_variant,
 )
-from syncpoint.diagnosis.weights.recorded_parameters import target_parameters_behind
+from syncpoint.diagnosis.weights.recorded_parameters import find_target_parameters_behind
 from syncpoint.matching.op_kinds import TRANSPARENT, op_class
 from syncpoint.metrics.ratio_text import ratio_text
 from syncpoint.metrics.verdict import Verdict
@@ -49,7 +49,7 @@ class Implementation:
 
     def look(self, case: Case) -> Iterable[Finding]:
         """Yield one finding per guilty op, and one for all ops that the same variant explains."""
-        variants: dict[tuple[str, str], list[tuple[Row, Explained]]] = {}
+        variants: dict[tuple[str, str], list[tuple[Row, VariantMatch]]] = {}
         explained = _explained_places(case)
         open_rows: list[Row] = []
         for row in case.guilty[:_MAX_GUILTY_OPS]:
@@ -77,7 +77,7 @@ class Implementation:
         for pairs in variants.values():
             yield self._report_variant(case, pairs)
 
-    def _find_quiet_variants(self, case: Case) -> Iterator[tuple[Row, Explained]]:
+    def _find_quiet_variants(self, case: Case) -> Iterator[tuple[Row, VariantMatch]]:
         """Yield variants of ops whose verdicts are fine: the rounding of 16 bits may hide one."""
         coarse = [
             row
@@ -86,21 +86,22 @@ class Implementation:
         ]
         for row in coarse[:_MAX_QUIET_OPS]:
             experiment = case.experiment(row)
-            variants = below_rounding(experiment) if experiment is not None else []
+            variants = find_subtle_variants(experiment) if experiment is not None else []
             if variants:
                 yield row, variants[0]
 
-    def _report_variant(self, case: Case, pairs: list[tuple[Row, Explained]]) -> Finding:
+    def _report_variant(self, case: Case, pairs: list[tuple[Row, VariantMatch]]) -> Finding:
         row, best = pairs[0]
         subject = _name_subject(case, [r for r, _ in pairs], best)
         is_quiet = not case.is_off
-        evidence = [_describe_introduced(row)] if row.introduced is not None else []
-        if best.whole or best.share > 0.5:
+        evidence = [_describe_introduced(row)] if row.introduced and row.introduced.rmse else []
+        if best.is_complete or best.share > 0.5:
             evidence.append(
-                f"with this change the reference's op matches the target to {best.after:.2g} (RMS)"
-                f", without it to {best.before:.2g}"
+                "with this change the reference's op matches the target to"
+                f" {best.variant_rms:.2g} (RMS)"
+                f", without it to {best.reference_rms:.2g}"
             )
-        if best.sigmas and not best.whole:
+        if best.sigmas and not best.is_complete:
             evidence.append(
                 f"the error is {best.projection:.2f} times the effect of this change"
                 f" ({min(best.sigmas, 1e6):,.0f} standard deviations)"
@@ -184,7 +185,8 @@ class Implementation:
             row,
             self.name,
             "unexplained",
-            f"{name_op(row, label)} gives other values than {origin} on the same inputs",
+            f"{name_op(row, label)} gives other values than {origin}"
+            + (" on the same inputs" if row.introduced is not None else ""),
             0.5,
             evidence,
             _advise_inspection(case, row),
@@ -198,24 +200,24 @@ def _explained_places(case: Case) -> set[int]:
     """Return the positions of rows that earlier causes explain for certain."""
     facts = (
         finding
-        for finding in case.found
+        for finding in case.findings
         if finding.level is Level.CAUSE and finding.confidence >= 0.9 and _is_fact(case, finding)
     )
     return {place for finding in facts for place in finding.rows}
 
 
 def _add_variant(
-    variants: dict[tuple[str, str], list[tuple[Row, Explained]]], row: Row, best: Explained
+    variants: dict[tuple[str, str], list[tuple[Row, VariantMatch]]], row: Row, best: VariantMatch
 ) -> None:
     """Add a row to those that the same variant of the same type of op explains."""
     variants.setdefault((best.op.type, best.hypothesis.kind), []).append((row, best))
 
 
-def _is_reported_as_weight(case: Case, row: Row, best: Explained) -> bool:
+def _is_reported_as_weight(case: Case, row: Row, best: VariantMatch) -> bool:
     """Whether a finding about the weights themselves reports it already."""
     place = case.place[row.target.key]
     return best.hypothesis.kind.startswith("weight-") and any(
-        f.cause == "weights" and f.level is Level.CAUSE and place in f.rows for f in case.found
+        f.cause == "weights" and f.level is Level.CAUSE and place in f.rows for f in case.findings
     )
 
 
@@ -224,14 +226,14 @@ def _is_noted(case: Case, row: Row) -> bool:
     place = case.place[row.target.key]
     return any(
         f.cause == "precision" and f.level is not Level.CAUSE and place in f.rows
-        for f in case.found
+        for f in case.findings
     )
 
 
 def _is_broken(case: Case, row: Row) -> bool:
     """Whether an overflow is reported for the op, which says more than that its values differ."""
     place = case.place[row.target.key]
-    return any(f.cause == "overflow" and place in f.rows for f in case.found)
+    return any(f.cause == "overflow" and place in f.rows for f in case.findings)
 
 
 def _is_fact(case: Case, finding: Finding) -> bool:
@@ -242,13 +244,13 @@ def _is_fact(case: Case, finding: Finding) -> bool:
     return finding.cause not in ("fusion", "processing")
 
 
-def _add_to_fusion(case: Case, row: Row, best: Explained) -> bool:
+def _add_to_fusion(case: Case, row: Row, best: VariantMatch) -> bool:
     """Whether an earlier fusion finding covers the row; if so, add the variant to its evidence."""
     place = case.place[row.target.key]
-    for index, finding in enumerate(case.found):
+    for index, finding in enumerate(case.findings):
         if finding.cause == "fusion" and finding.level is Level.CAUSE and place in finding.rows:
             line = f"{best.op.key} inside it {best.hypothesis.text}"
-            case.found[index] = replace(
+            case.findings[index] = replace(
                 finding,
                 confidence=max(finding.confidence, 0.98),
                 evidence=tuple(dict.fromkeys((*finding.evidence, line))),
@@ -257,12 +259,12 @@ def _add_to_fusion(case: Case, row: Row, best: Explained) -> bool:
     return False
 
 
-def _cause(case: Case, row: Row, best: Explained) -> str:
+def _cause(case: Case, row: Row, best: VariantMatch) -> str:
     """Return the cause of a variant. A weight that is read in another layout and one that is stored
     in another layout give the same values; only recorded weights tell which it is."""
     if not best.hypothesis.kind.startswith("weight-"):
         return best.hypothesis.cause
-    parameters = target_parameters_behind(case, row.target.key)
+    parameters = find_target_parameters_behind(case, row.target.key)
     close = {r.target.key for r in case.rows if r.verdict is Verdict.CLOSE}
     return best.hypothesis.cause if parameters and close.issuperset(parameters) else "weights"
 
@@ -283,23 +285,28 @@ def _join_names(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _name_subject(case: Case, rows: list[Row], best: Explained) -> str:
+def _name_subject(case: Case, rows: list[Row], best: VariantMatch) -> str:
     """Return the subject of the title: the op, and where its error shows if the target has no
     tensor of its own for it. For several rows, `every gelu (12 ops)` if that is all of a type."""
     row = rows[0]
     if len(rows) == 1:
         if best.op.key == row.reference.key.op and row.target.key.role is Role.OUTPUT:
             return name_op(row)
-        return f"{best.op.key} (visible at {name_op(row)})"
+        return f"{best.op.key} (visible at {_label_in_place(row)})"
     kind = op_class(best.op.type)
     run = case.reference
     alike = [op for op in run.ops if op.type == best.op.type] if run is not None else []
     if len(alike) == len({r.reference.key.op for r in rows}):
         return f"every {kind} ({len(rows)} ops)"
-    return f"{name_op(row)} (and {len(rows) - 1} more {kind})"
+    return f"each of {len(rows)} {kind} ops (first: {_label_in_place(row)})"
 
 
-def _advise(best: Explained, name: str) -> str:
+def _label_in_place(row: Row) -> str:
+    """Return the label of a row with its location, for use inside parentheses."""
+    return ", ".join(part for part in (row.target.label, locate(row)) if part)
+
+
+def _advise(best: VariantMatch, name: str) -> str:
     """Return the next step for a variant, by its kind."""
     kind, op = best.hypothesis.kind, str(best.op.key)
     if kind.endswith("-missing"):
@@ -359,7 +366,14 @@ def _list_differing_attributes(case: Case, row: Row) -> list[str]:
         return []
     target, reference = target_op.attributes, reference_op.attributes
     return [
-        f"its attribute {name} is {target[name]} in the target, {reference[name]} in the reference"
+        f"its attribute {name} is {_short(target[name])} in the target, {_short(reference[name])}"
+        " in"
+        " the reference"
         for name in reference
         if name in target and bool(target[name] != reference[name])
     ][:2]
+
+
+def _short(value: object) -> str:
+    """Format an attribute; a float with six digits."""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from syncpoint.comparison.findings import Finding
 from syncpoint.comparison.rows import Row
-from syncpoint.diagnosis.budget import real_values
+from syncpoint.diagnosis.budget import read_real_values
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.execution.overwritten_values import (
     find_overlaps,
@@ -40,7 +40,7 @@ class Memory:
         run = case.target
         if run is None or not case.is_off:
             return
-        explained = {p for f in case.found if f.confidence >= 0.9 for p in f.rows}
+        explained = {p for f in case.findings if f.confidence >= 0.9 for p in f.rows}
         rows = [r for r in case.guilty[:16] if case.place[r.target.key] not in explained]
         if not rows:
             return
@@ -146,4 +146,4 @@ class Memory:
 def _values(run: Run, tensor: Tensor | None) -> Values | None:
     if tensor is None or tensor.quantization is not None:
         return None
-    return real_values(run, tensor)
+    return read_real_values(run, tensor)

@@ -34,7 +34,7 @@ class Nondeterminism:
     def look(self, case: Case) -> Iterable[Finding]:
         """Yield findings about random numbers, else about noise in a second run of the target, if
         something is off and unexplained."""
-        if not case.is_off or case.sure or case.target is None:
+        if not case.is_off or case.is_explained or case.target is None:
             return
         random_finding = self._find_random_op(case)
         if random_finding is not None:
@@ -46,7 +46,7 @@ class Nondeterminism:
         # If recording changed the outputs, the cause may be noise that shows in few runs.
         for time in range(1 if observer.get("equal", True) else _MAX_RERUNS):
             why = "a second run of the target on the same inputs"
-            rerun = case.again("target", why, time=time)
+            rerun = case.rerun("target", why, time=time)
             if rerun is None:
                 return
             noise = measure_self_noise(case.target, rerun)

@@ -13,22 +13,22 @@ from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case, Values
 from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
 from syncpoint.diagnosis.finding_text import finding_at, name_op, number, share
-from syncpoint.diagnosis.numerics.clipping import Clipped, clipped, cut_short
-from syncpoint.diagnosis.numerics.integer_kernels import Saturation, saturation
+from syncpoint.diagnosis.numerics.clipping import Clipping, find_clipped_outputs, find_clipping
+from syncpoint.diagnosis.numerics.integer_kernels import Saturation, find_saturation
 from syncpoint.diagnosis.numerics.nonfinite import (
-    MASK,
-    Broken,
-    Inside,
+    MAX_MASK_VALUE,
+    BreakingOp,
+    InternalOverflow,
     Places,
-    best_inside,
-    broken_before,
     ceiling,
-    follows_broken,
+    count_masked_rows,
+    find_best_overflow,
+    find_breaking_op,
+    find_underflow_upstream,
+    find_unrepresentable_literal,
+    is_caused_upstream,
     is_float,
     is_non_finite,
-    literal,
-    lost_upstream,
-    wholly_masked,
 )
 from syncpoint.matching.op_kinds import op_class
 from syncpoint.metrics.verdict import Verdict
@@ -64,14 +64,14 @@ class Overflow:
         if not case.guilty and any(row.verdict is not Verdict.CLOSE for row in case.result.outputs):
             findings += [
                 self._report_clipping(case, row, cut)
-                for row, cut in cut_short(case)[:_MAX_BROKEN_ROWS]
+                for row, cut in find_clipped_outputs(case)[:_MAX_BROKEN_ROWS]
             ]
         yield from findings[: 2 * _MAX_BROKEN_ROWS]
 
     def _find_saturated_kernels(self, case: Case) -> list[Finding]:
         # Kernels of one kind have the same error, some of them a small one.
         rows = [row for row in case.computed if row.guilty and not is_non_finite(row)]
-        kernels = saturation(case, rows)
+        kernels = find_saturation(case, rows)
         return [self._report_kernels(case, kernels)] if kernels is not None else []
 
     # NaN and inf
@@ -98,7 +98,7 @@ class Overflow:
             next=f"run {row.target.type or row.target.label} in float32, and check its inputs"
             " there",
         )
-        dead = wholly_masked(case, row, places)
+        dead = count_masked_rows(case, row, places)
         if dead:
             return replace(
                 head,
@@ -109,14 +109,14 @@ class Overflow:
                 evidence=(*head.evidence, f"{dead:,} rows consist of -inf only"),
                 next="mask with the lowest finite value of the type instead of -inf",
             )
-        broken = broken_before(case, row.target.key)
+        broken = find_breaking_op(case, row.target.key)
         if broken is not None and (broken.constant or broken.op.key != row.target.key.op):
             return self._report_earlier_op(case, head, row, broken, places)
         experiment = case.experiment(row)
         if experiment is None:
             return self._report_result(head, row, reference, places, 0.85)
         if np.isfinite(experiment.truth[places]).all():
-            confidence = 0.6 if follows_broken(case, row, reference[places]) else 0.95
+            confidence = 0.6 if is_caused_upstream(case, row, reference[places]) else 0.95
             finding = self._report_result(head, row, experiment.truth, places, confidence)
             return (
                 self._report_inside(head, experiment, places)
@@ -126,13 +126,13 @@ class Overflow:
         return self._report_inputs(case, head, experiment, places)
 
     def _report_earlier_op(
-        self, case: Case, head: Finding, row: Row, broken: Broken, places: Places
+        self, case: Case, head: Finding, row: Row, broken: BreakingOp, places: Places
     ) -> Finding:
         """Complete the finding: an op that only the target has broke before this one."""
         label = str(broken.op.key)
         kind = op_class(broken.op.type)
         if broken.constant:
-            value = literal(case.op("reference", row.reference.key.op), "f16")
+            value = find_unrepresentable_literal(case.op("reference", row.reference.key.op), "f16")
             what = f"the constant {number(value)}" if value is not None else "a constant"
             if any(e.role is not Role.PARAMETER for e in broken.op.inputs):
                 head = replace(head, ops=tuple(dict.fromkeys((label, *head.ops))))
@@ -157,7 +157,7 @@ class Overflow:
             experiment = case.experiment(row)
             is_finite = experiment is not None and np.isfinite(experiment.truth[places]).all()
             best = (
-                best_inside(experiment, row.target.dtype, places)
+                find_best_overflow(experiment, row.target.dtype, places)
                 if experiment and is_finite
                 else None
             )
@@ -194,7 +194,7 @@ class Overflow:
         name, top = long_name(dtype), DTYPES[dtype].max
         most = float(size.max())
         values = np.unique(truth[places][:100_000])
-        if values.size == 1 and values[0] <= MASK:
+        if values.size == 1 and values[0] <= MAX_MASK_VALUE:
             return replace(
                 head,
                 kind="mask",
@@ -223,7 +223,7 @@ class Overflow:
     ) -> Finding:
         """Complete the finding: the result fits its type, an intermediate value does not."""
         dtype = experiment.row.target.dtype
-        best = best_inside(experiment, dtype, places)
+        best = find_best_overflow(experiment, dtype, places)
         if best is None:
             most = float(np.abs(experiment.truth[places]).max())
             line = f"in float64 they are at most {number(most)}, which fits {long_name(dtype)}"
@@ -235,7 +235,7 @@ class Overflow:
     ) -> Finding:
         """Complete the finding: the reference's op breaks on these inputs too."""
         row = experiment.row
-        lost = lost_upstream(case, experiment)
+        lost = find_underflow_upstream(case, experiment)
         if lost is not None:
             name = long_name(lost.row.target.dtype)
             label = lost.row.target.label
@@ -249,7 +249,8 @@ class Overflow:
                 evidence=(
                     *head.evidence,
                     f"{label} is 0 in {lost.count:,} elements where the reference has up to"
-                    f" {number(lost.value)}; the smallest value of {name} is {number(lost.least)}",
+                    f" {number(lost.value)}; the smallest value of {name} is"
+                    f" {number(lost.min_positive)}",
                     f"the reference's {row.target.type} gives NaN or inf on these inputs too",
                 ),
                 next=_advise_underflow(row, label),
@@ -284,24 +285,24 @@ class Overflow:
         experiment = case.experiment(row)
         if experiment is None:
             return None
-        cut = clipped(case, experiment)
+        cut = find_clipping(case, experiment)
         if cut is not None:
             return self._report_clipping(case, row, cut, experiment.noise)
         return self._report_saturated(case, experiment) if is_float(row.target.dtype) else None
 
     def _report_clipping(
-        self, case: Case, row: Row, cut: Clipped, noise: float | None = None
+        self, case: Case, row: Row, cut: Clipping, noise: float | None = None
     ) -> Finding:
         effect = (
             f"clipping the reference's {cut.what} too reduces the op's error from"
-            f" {number(cut.error)} to {number(cut.left)} (RMS)"
+            f" {number(cut.error)} to {number(cut.residual)} (RMS)"
         )
         if noise is None:
             effect = (
                 f"clipping causes an RMS error of {number(cut.error)}, rounding one of"
-                f" {number(cut.left)}"
+                f" {number(cut.residual)}"
             )
-        is_exact = noise is None or (noise > 0 and cut.left <= 4 * noise)
+        is_exact = noise is None or (noise > 0 and cut.residual <= 4 * noise)
         return finding_at(
             case,
             row,
@@ -348,7 +349,7 @@ class Overflow:
         zeroed = (experiment.target == 0) & (np.abs(experiment.truth) > 8 * experiment.noise)
         count, total = int(zeroed.sum()), experiment.counted(zeroed).size
         if experiment.noise and count and count >= 0.01 * total:
-            best = best_inside(experiment, dtype, zeroed)
+            best = find_best_overflow(experiment, dtype, zeroed)
             if best is not None and best[0].certain:
                 head = finding_at(
                     case,
@@ -394,9 +395,8 @@ class Overflow:
 def _describe_kernels(kernels: Saturation) -> Iterator[str]:
     worst = kernels.worst
     yield (
-        f"{share(worst.over, 1)} of the pairs of neighboring weights of {worst.kernel.key} have a"
-        " sum"
-        f" above 128 (at most {number(worst.most)})"
+        f"{share(worst.saturating_share, 1)} of the pairs of neighboring weights of"
+        f" {worst.kernel.key} have a sum above 128 (at most {number(worst.greatest_sum)})"
     )
     yield "with inputs up to 255 the sum of two such products does not fit 16 bits"
     if worst.rmse_in_floats is not None and worst.row.introduced is not None:
@@ -415,7 +415,7 @@ def _first_broken(case: Case) -> list[Row]:
 
 
 def _add_inside(
-    head: Finding, experiment: RegionExperiment, one: Inside, _: float, precise: float
+    head: Finding, experiment: RegionExperiment, one: InternalOverflow, _: float, precise: float
 ) -> Finding:
     row = experiment.row
     name = long_name(row.target.dtype)
@@ -423,7 +423,8 @@ def _add_inside(
     is_last = one.op.key == experiment.ops[-1].key
     inner = str(one.op.key)
     label = row.target.label if is_last or inner == row.target.label else inner
-    subject = name_op(row) if label != inner or is_last else f"{inner} (visible at {name_op(row)})"
+    is_own = label == row.target.label
+    subject = name_op(row) if is_own else f"{inner} (visible at {row.target.label})"
     cures = {
         "softmax": f"subtract the maximum score before exp in {label}",
         "squares": f"compute the squares and their sum in {label} in float32",
@@ -435,7 +436,7 @@ def _add_inside(
         title=f"{subject} overflows {name} in an intermediate value",
         reference_ops=tuple(dict.fromkeys((str(one.op.key), *head.reference_ops))),
         confidence=0.92 if one.certain and precise >= 0.9 else 0.75,
-        evidence=(*head.evidence, f"{one.what}; the maximum of {name} is {top}"),
+        evidence=(*head.evidence, f"{one.description}; the maximum of {name} is {top}"),
         next=cures.get(one.kind, f"keep {label} in float32 or bfloat16"),
     )
 

@@ -14,11 +14,21 @@ from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.experiments.precision_gain import PrecisionGain, measure_precision_gains
 from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
 from syncpoint.diagnosis.finding_text import finding_at, name_op, number
-from syncpoint.diagnosis.numerics.accumulators import Narrow, is_noise, narrow
-from syncpoint.diagnosis.numerics.coarser_ops import few_coarser
-from syncpoint.diagnosis.numerics.narrowing import Narrowed, narrowed
-from syncpoint.diagnosis.numerics.ranges import Uneven, Wasted, row_behind, uneven, wasted
-from syncpoint.diagnosis.numerics.scales import Misread, misread, weight_ratio
+from syncpoint.diagnosis.numerics.accumulators import (
+    NarrowAccumulator,
+    find_narrow_accumulator,
+    is_accumulation_noise,
+)
+from syncpoint.diagnosis.numerics.coarser_ops import find_coarser_ops
+from syncpoint.diagnosis.numerics.narrowing import Narrowing, find_narrowing
+from syncpoint.diagnosis.numerics.ranges import (
+    UnevenChannels,
+    WastedRange,
+    find_row_behind,
+    find_uneven_channels,
+    find_wasted_ranges,
+)
+from syncpoint.diagnosis.numerics.scales import MisreadGrid, find_misread_grid, measure_weight_ratio
 from syncpoint.metrics.limits import coarsest, precision_name
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.dtypes import DTYPES, long_name
@@ -56,22 +66,26 @@ class Precision:
     # One op
 
     def _report_op(self, case: Case, experiment: RegionExperiment) -> Finding | None:
-        one = misread(case, experiment)
+        one = find_misread_grid(case, experiment)
         if one is not None:
             return self._report_misread(case, experiment, one)
-        coarse = narrowed(experiment)
+        coarse = find_narrowing(experiment)
         if coarse is not None:
             return self._report_narrowed(case, experiment.row, coarse)
-        total = narrow(experiment) if experiment.row.preset not in _COARSE else None
-        if total is not None and (total.reproduces or is_noise(experiment.row, total)):
+        total = (
+            find_narrow_accumulator(experiment) if experiment.row.preset not in _COARSE else None
+        )
+        if total is not None and (total.reproduces or is_accumulation_noise(experiment.row, total)):
             return self._report_accumulator(case, experiment.row, total)
         return None
 
-    def _report_misread(self, case: Case, experiment: RegionExperiment, one: Misread) -> Finding:
+    def _report_misread(
+        self, case: Case, experiment: RegionExperiment, one: MisreadGrid
+    ) -> Finding:
         row = experiment.row
         what = one.what
         if what == "weight":
-            size = weight_ratio(case, one, experiment)
+            size = measure_weight_ratio(case, one, experiment)
             if size is not None and abs(size - 1) < 0.1 and abs(one.factor - 1) > 0.15:
                 what = "input"
         of_tensor = f" of {one.tensor.key.op}" if one.tensor is not None else ""
@@ -80,7 +94,7 @@ class Precision:
             steps = f" ({number(one.shift / one.step)} quantization steps)" if one.step else ""
             evidence: tuple[str, ...] = (
                 f"its {what} is shifted by {number(one.shift)}{steps} everywhere",
-                f"with this shift the reference matches the target to {number(one.left)} (RMS)"
+                f"with this shift the reference matches the target to {number(one.residual)} (RMS)"
                 f"{allowed}, without it to {number(one.error)}",
             )
             kind = "zero-point"
@@ -97,7 +111,7 @@ class Precision:
         else:
             evidence = (
                 f"its {what} is {number(one.factor)} times the reference's",
-                f"with this factor the reference matches the target to {number(one.left)} (RMS)"
+                f"with this factor the reference matches the target to {number(one.residual)} (RMS)"
                 f"{allowed}, without it to {number(one.error)}",
             )
             if one.step and what == one.what:
@@ -114,19 +128,19 @@ class Precision:
             cure = (
                 f"compare the scale{of_tensor} with the calibration or the model before conversion"
             )
-        is_exact = experiment.noise > 0 and one.left <= 4 * experiment.noise
+        is_exact = experiment.noise > 0 and one.residual <= 4 * experiment.noise
         return finding_at(
             case, row, self.name, kind, title, 0.94 if is_exact else 0.8, evidence, cure
         )
 
-    def _report_narrowed(self, case: Case, row: Row, one: Narrowed) -> Finding:
+    def _report_narrowed(self, case: Case, row: Row, one: Narrowing) -> Finding:
         name = long_name(one.dtype)
         own_type = long_name(row.target.dtype)
         evidence = [f"its error is {number(one.error)} (RMS), far above what {own_type} allows"]
         if one.reproduces:
             evidence.append(
                 f"with {one.where} rounded to {name} the reference matches the target to"
-                f" {number(one.left)} (RMS)"
+                f" {number(one.residual)} (RMS)"
             )
         if one.all_representable:
             evidence.append(f"every value of its result is representable in {name}")
@@ -136,18 +150,18 @@ class Precision:
             self.name,
             "narrow",
             f"{name_op(row)} computes in {name}; the rest of the model is in {own_type}",
-            0.93 if one.reproduces and one.left <= 0.3 * one.error else 0.85,
+            0.93 if one.reproduces and one.residual <= 0.3 * one.error else 0.85,
             evidence,
             f"keep {row.target.label} in {own_type}",
         )
 
-    def _report_accumulator(self, case: Case, row: Row, one: Narrow) -> Finding:
+    def _report_accumulator(self, case: Case, row: Row, one: NarrowAccumulator) -> Finding:
         name = long_name(one.dtype)
         last = (
-            f"a sequential sum in {name} matches the target to {number(one.left)} (RMS)"
+            f"a sequential sum in {name} matches the target to {number(one.residual)} (RMS)"
             if one.reproduces
-            else f"a sequential sum in {name} has an error of {number(one.simulated)}, similar in"
-            " size"
+            else f"a sequential sum in {name} has an error of {number(one.simulated_error)},"
+            " similar in size"
         )
         return finding_at(
             case,
@@ -165,20 +179,20 @@ class Precision:
 
     def _report_quantization(self, case: Case, outputs: list[Row]) -> Iterable[Finding]:
         """Yield findings about badly used ranges; if there are none, about too few bits."""
-        is_explained = any(finding.level is Level.CAUSE for finding in case.found)
-        findings = [self._report_uneven(case, one) for one in list(uneven(case))[:3]]
-        findings += [self._report_wasted(case, one) for one in list(wasted(case))[:3]]
+        is_explained = any(finding.level is Level.CAUSE for finding in case.findings)
+        findings = [self._report_uneven(case, one) for one in list(find_uneven_channels(case))[:3]]
+        findings += [self._report_wasted(case, one) for one in list(find_wasted_ranges(case))[:3]]
         yield from (finding for finding in findings if finding is not None)
         if not findings and not case.guilty and outputs and not is_explained:
             yield _report_quantization_noise(case, outputs)
 
-    def _report_uneven(self, case: Case, one: Uneven) -> Finding | None:
+    def _report_uneven(self, case: Case, one: UnevenChannels) -> Finding | None:
         readers = [
             op
             for op in (case.target.ops if case.target is not None else ())
             if any(e.op == one.tensor.key.op and e.role is Role.PARAMETER for e in op.inputs)
         ]
-        row = row_behind(case, {op.key for op in readers})
+        row = find_row_behind(case, {op.key for op in readers})
         if row is None:
             return None
         bits = DTYPES[one.tensor.dtype].bits
@@ -198,7 +212,7 @@ class Precision:
             f"quantize {one.tensor.key.op} with one scale per channel (per_channel=True)",
         )
 
-    def _report_wasted(self, case: Case, one: Wasted) -> Finding:
+    def _report_wasted(self, case: Case, one: WastedRange) -> Finding:
         bits = DTYPES[one.tensor.dtype].bits
         unused = "all" if not np.isfinite(one.bits) or one.bits > bits else f"{one.bits:.1f}"
         return finding_at(
@@ -219,7 +233,7 @@ class Precision:
 
     def _report_coarser_ops(self, case: Case, outputs: list[Row]) -> Iterable[Finding]:
         """Report a few ops in a coarser type than all others, also if they are close."""
-        coarse = few_coarser(case)
+        coarse = find_coarser_ops(case)
         if coarse is None:
             return
         few = coarse.ops
@@ -246,7 +260,7 @@ class Precision:
         )
 
 
-def _weight(case: Case, one: Narrow) -> Level:
+def _weight(case: Case, one: NarrowAccumulator) -> Level:
     """Return the level of a narrow accumulator: a cause if an output is off (or anything, if no
     output was compared), else a suspect if most ops have more than 16 bits.
 

@@ -9,7 +9,7 @@ from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.finding_text import finding_at, of_norm
-from syncpoint.diagnosis.large_tensor_samples import comparable
+from syncpoint.diagnosis.large_tensor_samples import read_comparable
 from syncpoint.diagnosis.processing.input_relations import explain_input
 from syncpoint.diagnosis.processing.output_relations import (
     find_output_relation,
@@ -31,7 +31,7 @@ class Processing:
 
     def look(self, case: Case) -> Iterable[Finding]:
         """Yield findings about named pipelines, compared inputs, then outputs."""
-        if "prepared" in case.asked:
+        if "prepared" in case.extras:
             yield from self._report_pipelines(case)
         inputs = list(self._report_inputs(case))
         yield from inputs
@@ -101,14 +101,14 @@ class Processing:
     # Two pipelines on one raw sample
 
     def _report_pipelines(self, case: Case) -> Iterator[Finding]:
-        targets, references = case.asked["prepared"]
+        targets, references = case.extras["prepared"]
         if len(targets) == len(references) and set(targets) != set(references):
             references = dict(zip(targets, references.values(), strict=True))
         one_sided = sorted(set(targets) ^ set(references))
         same = []
         for name in (n for n in targets if n in references):
             target, reference = targets[name], references[name]
-            one, other = comparable(target, reference)
+            one, other = read_comparable(target, reference)
             if distance(one, other) <= 1e-6:
                 same.append(name)
                 if target.dtype != reference.dtype:

@@ -17,19 +17,19 @@ from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.experiments.proof import Proof
 from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
 from syncpoint.diagnosis.finding_text import finding_at, name_op, of_norm
-from syncpoint.diagnosis.weights.effect_on_readers import Effect, effect_of
-from syncpoint.diagnosis.weights.guess_and_prove import hidden, unpaired
+from syncpoint.diagnosis.weights.effect_on_readers import Effect, measure_effect
+from syncpoint.diagnosis.weights.guess_and_prove import find_unpaired_weight, infer_hidden_weight
 from syncpoint.diagnosis.weights.recorded_parameters import (
     compare_parameters,
     declares_rounding,
-    equal_parameters,
     equality_floor,
+    find_equal_parameters,
+    find_reference_parameters_behind,
     holds_integers,
     is_beyond_rounding,
-    overflowed,
-    reference_parameters_behind,
+    is_overflowed,
 )
-from syncpoint.diagnosis.weights.relations import likeness, related
+from syncpoint.diagnosis.weights.relations import describe_difference, find_relation
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.model import Edge, OpKey, Role
 
@@ -60,7 +60,7 @@ class Weights:
     # Parameters that both sides recorded
 
     def _find_differing(self, case: Case) -> list[Row]:
-        read = {e.op for row in case.guilty for e in reference_parameters_behind(case, row)}
+        read = {e.op for row in case.guilty for e in find_reference_parameters_behind(case, row)}
         differing = []
         for row in case.rows:
             if row.target.key.role is not Role.PARAMETER or row.verdict is Verdict.NONE:
@@ -81,7 +81,7 @@ class Weights:
                 yield finding
 
     def _report_other_checkpoint(self, case: Case, rows: list[Row]) -> Finding:
-        affected = [row for row in case.guilty if reference_parameters_behind(case, row)]
+        affected = [row for row in case.guilty if find_reference_parameters_behind(case, row)]
         return Finding(
             cause=self.name,
             kind="other-checkpoint",
@@ -100,13 +100,13 @@ class Weights:
 
     def _report_parameter(self, case: Case, row: Row, rows: list[Row]) -> Finding | None:
         target, reference = case.pair(row)
-        if target is not None and reference is not None and overflowed(row, target, reference):
+        if target is not None and reference is not None and is_overflowed(row, target, reference):
             return None
         relation, words = compare_parameters(case, row, target, reference)
         if holds_integers(row) and (relation is None or relation.kind in ("scaled", "shifted")):
             # Integers with a wrong scale are reported as quantization.
             return None
-        effect = effect_of(case, row, rows)
+        effect = measure_effect(case, row, rows)
         if row.verdict.severity == 0 and not effect.explained:
             return None
         level, confidence = self._rate(case, effect)
@@ -156,11 +156,11 @@ class Weights:
         row, label = experiment.row, str(edge.op)
         reference = np.asarray(experiment.inputs[edge], np.float64)
         relation = (
-            related(reference, values, equality_floor(row))
+            find_relation(reference, values, equality_floor(row))
             if values.shape == reference.shape
             else None
         )
-        what = relation.words if relation is not None else likeness(reference, values)
+        what = relation.words if relation is not None else describe_difference(reference, values)
         kind = relation.kind if relation is not None else "changed"
         return finding_at(
             case,
@@ -176,7 +176,7 @@ class Weights:
     def _report_inferred(
         self, case: Case, experiment: RegionExperiment, reported: set[OpKey]
     ) -> Iterator[Finding]:
-        equal = equal_parameters(case, experiment)
+        equal = find_equal_parameters(case, experiment)
         edges = [
             edge
             for op in experiment.ops
@@ -186,11 +186,11 @@ class Weights:
         if not edges:
             return
         row = experiment.row
-        lone = unpaired(case, experiment, edges)
+        lone = find_unpaired_weight(case, experiment, edges)
         if lone is not None:
             yield self._report_unpaired(case, experiment, *lone)
             return
-        inferred = hidden(case, experiment, edges)
+        inferred = infer_hidden_weight(case, experiment, edges)
         if inferred is None:
             return
         label = str(inferred.edge.op)

@@ -1,4 +1,4 @@
-"""Products of matrices whose sums are kept in a narrow type: simulated, term by term."""
+"""Matrix products with an accumulator in a narrow type, simulated term by term."""
 
 from __future__ import annotations
 
@@ -16,43 +16,43 @@ from syncpoint.run.model import Op
 from syncpoint.run.statistics import finite_rms
 
 Array = NDArray[Any]
-_ROWS = 48
-"""Rows and columns that are simulated."""
-_LONG = 16384
-"""Terms of a sum, at most."""
+_MAX_SIMULATED_ROWS = 48
+"""Maximum number of rows and of columns that are simulated."""
+_MAX_TERMS = 16384
+"""Maximum number of terms of a sum."""
 
 
 @dataclass(frozen=True)
-class Narrow:
-    """What an accumulator of a narrow type would do."""
+class NarrowAccumulator:
+    """The error that an accumulator of a narrow type would make."""
 
     dtype: str
     error: float
-    """Root mean square error of the target, over what was simulated."""
-    simulated: float
-    """That of a sum in this type, one term after the other."""
-    left: float
-    """What of the target's error the simulation does not reproduce."""
+    """RMS error of the target, over the simulated elements."""
+    simulated_error: float
+    """RMS error of a sequential sum in this type."""
+    residual: float
+    """RMS difference between the target and the simulation."""
     terms: int
 
     @property
     def reproduces(self) -> bool:
-        """Whether it gives most of the target's very error."""
-        return self.left <= 0.5 * self.error
+        """Whether the simulation reproduces most of the target's error, element by element."""
+        return self.residual <= 0.5 * self.error
 
     @property
     def fits(self) -> bool:
-        """Whether it at least has the size."""
-        return 1 / 3 <= self.simulated / self.error <= 3 if self.error else False
+        """Whether the simulated error is similar in size to the target's."""
+        return 1 / 3 <= self.simulated_error / self.error <= 3 if self.error else False
 
 
-def narrow(experiment: RegionExperiment) -> Narrow | None:
-    """The type whose sums come closest to what the target's op gave."""
-    operands = _operands(experiment)
+def find_narrow_accumulator(experiment: RegionExperiment) -> NarrowAccumulator | None:
+    """Find the type whose sums come closest to the target's result; None if no type fits."""
+    operands = _read_operands(experiment)
     if operands is None:
         return None
     a, b, bias, target, truth = operands
-    found = []
+    accumulators = []
     for dtype in ("f16", "bf16"):
         kind = DTYPES[dtype].numpy
         total = np.zeros((len(a), b.shape[1]), kind)
@@ -60,44 +60,51 @@ def narrow(experiment: RegionExperiment) -> Narrow | None:
             for k in range(a.shape[1]):
                 term = a[:, k, None] * b[None, k, :]
                 total = (total.astype(np.float64) + term).astype(kind)
-            made = (total.astype(np.float64) + bias).astype(kind).astype(np.float64)
-        if np.isfinite(made).all():
-            found.append(
-                Narrow(
+            simulated_sum = (total.astype(np.float64) + bias).astype(kind).astype(np.float64)
+        if np.isfinite(simulated_sum).all():
+            accumulators.append(
+                NarrowAccumulator(
                     dtype,
                     finite_rms(target - truth),
-                    finite_rms(made - truth),
-                    finite_rms(target - made),
+                    finite_rms(simulated_sum - truth),
+                    finite_rms(target - simulated_sum),
                     len(b),
                 )
             )
-    good = [one for one in found if one.fits]
-    return min(good, key=lambda one: one.left, default=None)
+    plausible = [accumulator for accumulator in accumulators if accumulator.fits]
+    return min(plausible, key=lambda accumulator: accumulator.residual, default=None)
 
 
-def _operands(experiment: RegionExperiment) -> tuple[Array, Array, Array, Array, Array] | None:
-    """Rows of the first factor, columns of the second, what is added, and both results there."""
+def _read_operands(experiment: RegionExperiment) -> tuple[Array, Array, Array, Array, Array] | None:
+    """Return rows of the first factor, columns of the second, the bias, and the target's and the
+    true result for them; None if the op is no product of two matrices."""
     if len(experiment.ops) != 1 or op_class(experiment.ops[0].type) != "matmul":
         return None
-    factors = _factors(experiment, experiment.ops[0])
+    factors = _read_factors(experiment, experiment.ops[0])
     if factors is None:
         return None
     a, b, bias = factors
     if experiment.truth.size != len(a) * b.shape[1]:
         return None
-    # What is masked is in no figure, as what is not finite.
+    # Masked elements become NaN, which the RMS ignores.
     target, truth = (
         np.asarray(
             v if experiment.kept is None else np.where(experiment.kept, v, np.nan), np.float64
-        ).reshape(len(a), b.shape[1])[:_ROWS, :_ROWS]
+        ).reshape(len(a), b.shape[1])[:_MAX_SIMULATED_ROWS, :_MAX_SIMULATED_ROWS]
         for v in (experiment.target, experiment.truth)
     )
-    return a[:_ROWS], b[:, :_ROWS], bias[:_ROWS], target, truth
+    return (
+        a[:_MAX_SIMULATED_ROWS],
+        b[:, :_MAX_SIMULATED_ROWS],
+        bias[:_MAX_SIMULATED_ROWS],
+        target,
+        truth,
+    )
 
 
-def _factors(experiment: RegionExperiment, op: Op) -> tuple[Array, Array, Array] | None:
-    """Both factors of a product as matrices, and what is added to each column; None where it is
-    no product of two matrices."""
+def _read_factors(experiment: RegionExperiment, op: Op) -> tuple[Array, Array, Array] | None:
+    """Return both factors of a product as matrices, and the bias of each column; None if the op
+    is no product of two matrices."""
     arguments = [a for a in experiment.arguments(op) if a is not None and a.dtype.kind == "f"]
     kind = op_kind(op.type)
     if kind == "addmm" and len(arguments) == 3:
@@ -107,7 +114,7 @@ def _factors(experiment: RegionExperiment, op: Op) -> tuple[Array, Array, Array]
     a, b = (np.asarray(v, np.float64) for v in arguments[:2])
     b = b.T if kind == "linear" else b
     a = a.reshape(-1, a.shape[-1]) if a.ndim else a
-    if a.ndim != 2 or a.shape[1] != len(b) or len(b) > _LONG:
+    if a.ndim != 2 or a.shape[1] != len(b) or len(b) > _MAX_TERMS:
         return None
     bias = np.asarray(arguments[2], np.float64) if len(arguments) > 2 else np.zeros(1)
     if bias.ndim > 1 or bias.size not in (1, b.shape[1]):
@@ -115,8 +122,12 @@ def _factors(experiment: RegionExperiment, op: Op) -> tuple[Array, Array, Array]
     return a, b, np.broadcast_to(bias, (b.shape[1],))
 
 
-def is_noise(row: Row, one: Narrow) -> bool:
-    """Whether the error has the size of such a sum and is small beside the values."""
-    made = row.introduced
-    unit = DTYPES[one.dtype].unit
-    return made is not None and made.rel_l2 is not None and made.rel_l2 <= unit * one.terms**0.5
+def is_accumulation_noise(row: Row, accumulator: NarrowAccumulator) -> bool:
+    """Whether the introduced error is as small as the rounding of such a sum."""
+    introduced = row.introduced
+    unit = DTYPES[accumulator.dtype].unit
+    return (
+        introduced is not None
+        and introduced.rel_l2 is not None
+        and introduced.rel_l2 <= unit * accumulator.terms**0.5
+    )

@@ -1,4 +1,4 @@
-"""How error grows along a run: op by op against what each was given, and by depth."""
+"""How the error grows along a run: per op, relative to the error of its inputs, and by depth."""
 
 from __future__ import annotations
 
@@ -14,49 +14,49 @@ from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
 from syncpoint.run.model import OpKey, Role
 
-_FULL = 0.3
-"""From this relative error on it grows no more: the values have nothing in common any longer."""
-_FEW = 5
-"""Points that a curve is fitted through, at least."""
-_FAR = 64
-"""Ops that are looked at between one sync point and those before it."""
+_MIN_SATURATED_ERROR = 0.3
+"""Relative error from which on it no longer grows: the values are unrelated."""
+_MIN_CURVE_POINTS = 5
+"""Minimum number of points to fit a curve."""
+_MAX_OPS_BETWEEN = 64
+"""Maximum number of ops to visit between a sync point and the ones before it."""
 
 
 @dataclass(frozen=True)
-class Step:
-    """One op: the relative error that it gives, that it was given, and that it adds."""
+class ErrorStep:
+    """The relative errors at one op: of its inputs, of its output, and what it adds."""
 
     row: Row
-    given: float
-    """The greatest among its inputs'."""
-    gives: float
-    adds: float
-    """0 where it is not known."""
+    input_error: float
+    """The largest relative error among its inputs."""
+    output_error: float
+    added_error: float
+    """The relative error that the op introduces; 0 if it is not known."""
     inputs: tuple[Row, ...]
 
     @property
     def gain(self) -> float:
-        """How many times more than it was given, and adds, it gives."""
-        floor = float(np.hypot(self.given, self.adds))
-        return self.gives / floor if floor > 0 else 0.0
+        """Output error over the combined input error and added error."""
+        floor = float(np.hypot(self.input_error, self.added_error))
+        return self.output_error / floor if floor > 0 else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Growth:
-    """The curve that the error follows best."""
+    """The curve that fits the error best."""
 
     exponential: bool
     rate: float
-    """By op where exponential, else the power of the depth."""
+    """Factor per op if exponential, else the power of the depth."""
     first: float
     last: float
     points: int
-    fits: float
+    explained_variance: float
     """Share of the variance that the curve explains."""
 
 
-def relative(row: Row) -> float | None:
-    """The relative error of a row; None where that is not known or not finite."""
+def relative_error(row: Row) -> float | None:
+    """Return the relative error of a row; None if it is not known or not finite."""
     numbers = row.numbers or {}
     value = numbers.get("rel_l2")
     if value is None or numbers.get("mismatched") or not isfinite(value):
@@ -64,55 +64,59 @@ def relative(row: Row) -> float | None:
     return float(value)
 
 
-def steps(case: Case) -> list[Step]:
-    """All ops whose error and inputs' errors are known, in execution order."""
+def list_error_steps(case: Case) -> list[ErrorStep]:
+    """List the ops whose relative error is known, in execution order."""
     by_op: dict[tuple[OpKey, Any], list[Row]] = {}
     for row in case.computed:
-        if row.target.key.role is Role.OUTPUT and relative(row) is not None:
+        if row.target.key.role is Role.OUTPUT and relative_error(row) is not None:
             by_op.setdefault((row.target.key.op, row.target.key.part), []).append(row)
-    found = []
+    error_steps = []
     for row in case.computed:
-        gives = relative(row)
-        if row.target.key.role is not Role.OUTPUT or gives is None:
+        output_error = relative_error(row)
+        if row.target.key.role is not Role.OUTPUT or output_error is None:
             continue
-        before = _before(case, row, by_op)
-        given = max((relative(r) or 0.0 for r in before), default=0.0)
-        adds = (row.introduced.rel_l2 or 0.0) if row.introduced is not None else 0.0
-        found.append(Step(row, given, gives, adds, tuple(before)))
-    return found
+        input_rows = _find_input_rows(case, row, by_op)
+        input_error = max((relative_error(r) or 0.0 for r in input_rows), default=0.0)
+        added_error = (row.introduced.rel_l2 or 0.0) if row.introduced is not None else 0.0
+        error_steps.append(
+            ErrorStep(row, input_error, output_error, added_error, tuple(input_rows))
+        )
+    return error_steps
 
 
-def _before(case: Case, row: Row, by_op: dict[tuple[OpKey, Any], list[Row]]) -> list[Row]:
-    """The rows of what an op reads, through ops that are not compared."""
+def _find_input_rows(case: Case, row: Row, by_op: dict[tuple[OpKey, Any], list[Row]]) -> list[Row]:
+    """Find the rows of the inputs of an op, across ops that are not compared."""
     part = row.target.key.part
-    found: list[Row] = []
+    input_rows: list[Row] = []
     waiting = [*case.result.edges.get(row.target.key.op, ())]
-    seen = set(waiting)
+    visited = set(waiting)
     while waiting:
         op = waiting.pop()
-        known = by_op.get((op, part))
-        if known is not None:
-            found += known
+        rows = by_op.get((op, part))
+        if rows is not None:
+            input_rows += rows
             continue
         for source in case.result.edges.get(op, ()):
-            if source not in seen and len(seen) < _FAR:
-                seen.add(source)
+            if source not in visited and len(visited) < _MAX_OPS_BETWEEN:
+                visited.add(source)
                 waiting.append(source)
-    return found
+    return input_rows
 
 
-def growth(found: Sequence[Step]) -> Growth | None:
-    """The curve of the error over execution order, up to where nothing is left to lose."""
-    errors = [step.gives for step in found if step.gives > 0]
-    full = next((at for at, e in enumerate(errors) if e >= _FULL), len(errors))
-    errors = errors[: full + 1]
-    if len(errors) < _FEW:
+def fit_growth(error_steps: Sequence[ErrorStep]) -> Growth | None:
+    """Fit a curve to the error over execution order, up to the first saturated error."""
+    errors = [step.output_error for step in error_steps if step.output_error > 0]
+    saturated_index = next(
+        (index for index, e in enumerate(errors) if e >= _MIN_SATURATED_ERROR), len(errors)
+    )
+    errors = errors[: saturated_index + 1]
+    if len(errors) < _MIN_CURVE_POINTS:
         return None
     depth = np.arange(1, len(errors) + 1, dtype=np.float64)
     logs = np.log(np.asarray(errors))
-    fits = [_line(depth, logs), _line(np.log(depth), logs)]
-    exponential = fits[0][1] > fits[1][1]
-    slope, good = fits[0] if exponential else fits[1]
+    lines = [_fit_line(depth, logs), _fit_line(np.log(depth), logs)]
+    exponential = lines[0][1] > lines[1][1]
+    slope, explained_variance = lines[0] if exponential else lines[1]
     rate = float(np.exp(slope)) if exponential else slope
     return Growth(
         exponential=exponential,
@@ -120,34 +124,35 @@ def growth(found: Sequence[Step]) -> Growth | None:
         first=errors[0],
         last=errors[-1],
         points=len(errors),
-        fits=good,
+        explained_variance=explained_variance,
     )
 
 
-def _line(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[float, float]:
+def _fit_line(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[float, float]:
     slope, offset = np.polyfit(x, y, 1)
     spread = float(np.sum(np.square(y - y.mean())))
-    left = float(np.sum(np.square(y - slope * x - offset)))
-    return float(slope), 1 - left / spread if spread else 0.0
+    residual = float(np.sum(np.square(y - slope * x - offset)))
+    return float(slope), 1 - residual / spread if spread else 0.0
 
 
-def norm_of(row: Row) -> float:
-    """The root mean square of the reference at a row; 0 where it is not known."""
+def compute_reference_rms(row: Row) -> float:
+    """Compute the RMS of the reference's values at a row; 0 if it is not known."""
     numbers = row.numbers or {}
     size, count = numbers.get("reference_l2"), numbers.get("count")
     return float(size) / float(count) ** 0.5 if size and count else 0.0
 
 
-_GAIN = 8.0
-"""An op that gives so many times the error it was given amplifies."""
+_MIN_GAIN = 8.0
+"""Minimum gain of an op that amplifies."""
+_MIN_OUTPUT_ERROR_SHARE = 0.2
+"""Minimum share of the final error that the output error of an amplifying op has."""
 
 
-_MATTERS = 0.2
-"""And matters if the output's error is not far greater than what it gives."""
-
-
-def amplifier(found: list[Step], final: float) -> Step | None:
-    """The op that makes most of the error out of what it was given; one that merely passes
-    through a steep stretch among many is none."""
-    steep = [s for s in found if s.gain >= _GAIN and s.gives >= _MATTERS * final]
-    return max(steep, key=lambda s: s.gain, default=None)
+def find_amplifier(error_steps: list[ErrorStep], final_error: float) -> ErrorStep | None:
+    """Find the op that amplifies the error most; None if no op has the minimum gain."""
+    amplifying_steps = [
+        s
+        for s in error_steps
+        if s.gain >= _MIN_GAIN and s.output_error >= _MIN_OUTPUT_ERROR_SHARE * final_error
+    ]
+    return max(amplifying_steps, key=lambda s: s.gain, default=None)

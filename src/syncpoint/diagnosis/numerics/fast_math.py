@@ -1,5 +1,6 @@
-"""Steep functions by short tables and few iterations, as fast mathematics computes them: right to
-so many bits at every element, whatever its size, and nothing else is off."""
+"""Fast-math approximations (short tables, few iterations) of steep functions such as exp.
+
+Every element has about the same relative error, whatever its size, and no other op has an error."""
 
 from __future__ import annotations
 
@@ -12,33 +13,34 @@ from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
 from syncpoint.matching.op_kinds import op_class
 
-_STEEP = frozenset(
+_STEEP_OPS = frozenset(
     {"exp", "log", "sqrt", "rsqrt", "reciprocal", "tanh", "sigmoid", "erf", "gelu", "silu", "pow"}
     | {"softmax", "log_softmax", "sin", "cos", "layer_norm", "rms_norm", "group_norm"}
 )
-_COARSE, _FINE = 2.0**-6, 2.0**-20
-"""An approximation that is worse is none, and one that is better is not seen."""
-_UNEVEN = 4.0
-"""The relative error of one element in ten over that of the middle one, at most."""
-_ONE_SIDED = 0.7
-"""Mean over root mean square: what errs to one side is another function."""
+_MAX_RELATIVE_ERROR, _MIN_RELATIVE_ERROR = 2.0**-6, 2.0**-20
+"""Relative errors of an approximation: above it is a wrong result, below it is rounding."""
+_MAX_ERROR_SPREAD = 4.0
+"""Maximum ratio of the 90th percentile of the relative error to its median."""
+_MAX_MEAN_TO_RMS = 0.7
+"""Maximum ratio of mean error to RMS error: a one-sided error means another function."""
 
 
 @dataclass(frozen=True)
-class Approximate:
-    """Steep functions that are right to so many bits."""
+class ApproximateFunctions:
+    """Steep functions that are correct to a limited number of bits."""
 
     rows: list[Row]
     bits: float
-    """Of nine elements in ten."""
+    """Number of correct bits of 90 % of the elements."""
     kinds: tuple[str, ...]
 
 
-def approximate(case: Case) -> Approximate | None:
-    """Whether all that makes error are steep functions, and each errs alike at all elements."""
+def find_approximate_functions(case: Case) -> ApproximateFunctions | None:
+    """Find approximate steep functions; None unless all guilty ops are steep functions with a
+    uniform relative error."""
     guilty = [row for row in case.guilty if row.target.dtype == "f32"]
     kinds = {op_class(row.reference.type) for row in guilty}
-    if not guilty or len(guilty) < len(case.guilty) or not kinds <= _STEEP:
+    if not guilty or len(guilty) < len(case.guilty) or not kinds <= _STEEP_OPS:
         return None
     steep = [
         row
@@ -47,21 +49,24 @@ def approximate(case: Case) -> Approximate | None:
     ]
     if len(guilty) < 0.8 * len(steep):
         return None
-    worst = []
+    relative_errors = []
     for row in guilty[:6]:
         experiment = case.experiment(row)
-        size = _relative(experiment) if experiment is not None else None
-        if size is None:
+        relative_error = _measure_relative_error(experiment) if experiment is not None else None
+        if relative_error is None:
             return None
-        worst.append(size)
-    if max(worst) > _COARSE or min(worst) < _FINE or max(worst) > 8 * min(worst):
+        relative_errors.append(relative_error)
+    if (
+        max(relative_errors) > _MAX_RELATIVE_ERROR
+        or min(relative_errors) < _MIN_RELATIVE_ERROR
+        or max(relative_errors) > 8 * min(relative_errors)
+    ):
         return None
-    return Approximate(guilty, float(-np.log2(max(worst))), tuple(sorted(kinds)))
+    return ApproximateFunctions(guilty, float(-np.log2(max(relative_errors))), tuple(sorted(kinds)))
 
 
-def _relative(experiment: RegionExperiment) -> float | None:
-    """The relative error that nine in ten elements are within; None where it is not alike at most
-    of them."""
+def _measure_relative_error(experiment: RegionExperiment) -> float | None:
+    """Return the 90th percentile of the relative error; None if the error is not uniform."""
     truth = experiment.truth
     if (
         len(experiment.ops) != 1
@@ -69,12 +74,12 @@ def _relative(experiment: RegionExperiment) -> float | None:
         or not np.isfinite(truth).all()
     ):
         return None
-    told = experiment.without_masked(np.abs(truth) > 2.0**-100)
-    if np.count_nonzero(told) < 8:
+    nonzero = experiment.without_masked(np.abs(truth) > 2.0**-100)
+    if np.count_nonzero(nonzero) < 8:
         return None
-    error = experiment.error[told] / truth[told]
-    middle, most = (float(q) for q in np.quantile(np.abs(error), (0.5, 0.9)))
-    inner = error[np.abs(error) <= most]
-    if abs(inner.mean()) > _ONE_SIDED * np.sqrt(np.mean(np.square(inner))):
+    error = experiment.error[nonzero] / truth[nonzero]
+    median, ninth_decile = (float(q) for q in np.quantile(np.abs(error), (0.5, 0.9)))
+    inner = error[np.abs(error) <= ninth_decile]
+    if abs(inner.mean()) > _MAX_MEAN_TO_RMS * np.sqrt(np.mean(np.square(inner))):
         return None
-    return most if 0 < most <= _UNEVEN * middle else None
+    return ninth_decile if 0 < ninth_decile <= _MAX_ERROR_SPREAD * median else None

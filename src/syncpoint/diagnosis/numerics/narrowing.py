@@ -1,5 +1,5 @@
-"""An op that computes in fewer bits than its type says: whether rounding what it reads, or what
-it gives, yields the target's very numbers."""
+"""Ops that compute in a narrower type than declared: whether rounding the inputs or the result
+of the reference's op reproduces the target's numbers."""
 
 from __future__ import annotations
 
@@ -15,37 +15,38 @@ from syncpoint.run.model import Edge, Role
 from syncpoint.run.statistics import finite_rms
 
 Array = NDArray[Any]
-_TYPES = ("f16", "bf16")
+_NARROW_TYPES = ("f16", "bf16")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Narrowed:
-    """A type in which an op seems to compute."""
+class Narrowing:
+    """A narrower type in which an op seems to compute."""
 
     dtype: str
     where: str
-    """What is rounded, in words."""
+    """Description of what is rounded."""
     error: float
-    left: float
-    """What of the error rounding does not reproduce."""
+    residual: float
+    """RMS difference between the target and the rounded reference."""
     all_representable: bool
-    """Every value that the op gives is a number of that type."""
+    """Whether that type can represent every value of the op's result."""
     size: float
-    """Error over what rounding to that type makes."""
+    """Ratio of the error to the error of rounding to that type."""
 
     @property
     def reproduces(self) -> bool:
-        """Whether rounding gives most of the target's very error."""
-        return self.left <= 0.5 * self.error
+        """Whether rounding reproduces most of the target's error, element by element."""
+        return self.residual <= 0.5 * self.error
 
     @property
     def explains(self) -> bool:
-        """Whether the type is to blame: the very error, or its size and its numbers."""
+        """Whether the type explains the error: it reproduces it, or the values fit the type and the
+        error has the right size."""
         return self.reproduces or (self.all_representable and 1 / 8 <= self.size <= 8)
 
 
-def narrowed(experiment: RegionExperiment) -> Narrowed | None:
-    """The type and the place that explain the op's error best."""
+def find_narrowing(experiment: RegionExperiment) -> Narrowing | None:
+    """Find the type, and what is rounded, that explain the op's error best; None if none do."""
     if experiment.row.target.dtype not in ("f32", "f64") or experiment.truth.dtype.kind != "f":
         return None
     if not np.isfinite(experiment.target).all() or not np.isfinite(experiment.truth).all():
@@ -53,55 +54,62 @@ def narrowed(experiment: RegionExperiment) -> Narrowed | None:
     error = finite_rms(experiment.counted(experiment.error))
     if not error:
         return None
-    found = [one for dtype in _TYPES for one in _tried(experiment, dtype, error) if one.explains]
-    return min(found, key=lambda one: one.left, default=None)
+    narrowings = [
+        narrowing
+        for dtype in _NARROW_TYPES
+        for narrowing in _try_dtype(experiment, dtype, error)
+        if narrowing.explains
+    ]
+    return min(narrowings, key=lambda narrowing: narrowing.residual, default=None)
 
 
-def _tried(experiment: RegionExperiment, dtype: str, error: float) -> list[Narrowed]:
+def _try_dtype(experiment: RegionExperiment, dtype: str, error: float) -> list[Narrowing]:
     kind = DTYPES[dtype].numpy
     with np.errstate(over="ignore", invalid="ignore"):
-        held = experiment.target.astype(kind).astype(np.float64)
+        representable = experiment.target.astype(kind).astype(np.float64)
         rounded = {e: _round(v, kind) for e, v in experiment.inputs.items() if v.dtype.kind == "f"}
-    held, target = experiment.counted(held), experiment.counted(experiment.target)
-    every = bool(np.array_equal(held, target, equal_nan=True)) and bool(target.any())
-    # Whole numbers and zeros are numbers of every type.
-    plain = experiment.counted(experiment.truth).astype(np.float32).astype(np.float64)
-    telling = bool(np.any(_round(plain, kind) != plain))
-    values = {e: v for e, v in rounded.items() if e.role is not Role.PARAMETER}
-    weights = {e: v for e, v in rounded.items() if e.role is Role.PARAMETER}
-    out = []
+    representable, target = experiment.counted(representable), experiment.counted(experiment.target)
+    is_representable = bool(np.array_equal(representable, target, equal_nan=True)) and bool(
+        target.any()
+    )
+    # Zeros and small integers are representable in every type and prove nothing.
+    truth_in_f32 = experiment.counted(experiment.truth).astype(np.float32).astype(np.float64)
+    is_distinctive = bool(np.any(_round(truth_in_f32, kind) != truth_in_f32))
+    rounded_values = {e: v for e, v in rounded.items() if e.role is not Role.PARAMETER}
+    rounded_weights = {e: v for e, v in rounded.items() if e.role is Role.PARAMETER}
+    narrowings = []
     for where, changed in (
         ("what it reads", rounded),
-        ("its inputs", values),
-        ("its weights", weights),
+        ("its inputs", rounded_values),
+        ("its weights", rounded_weights),
         ("its result", {}),
     ):
-        made = _made(experiment, changed)
-        for after in (False, True) if changed else (True,):
-            if made is None:
+        output = _run_with(experiment, changed)
+        for rounds_result in (False, True) if changed else (True,):
+            if output is None:
                 continue
-            final = _round(made, kind) if after else made
-            both = after and bool(changed)
-            simulated = finite_rms(experiment.counted(final - experiment.truth))
+            final_output = _round(output, kind) if rounds_result else output
+            rounds_both = rounds_result and bool(changed)
+            simulated = finite_rms(experiment.counted(final_output - experiment.truth))
             size = error / simulated if simulated else np.inf
-            out.append(
-                Narrowed(
+            narrowings.append(
+                Narrowing(
                     dtype=dtype,
-                    where=f"{where} and its result" if both else where,
+                    where=f"{where} and its result" if rounds_both else where,
                     error=error,
-                    left=finite_rms(experiment.counted(experiment.target - final)),
-                    all_representable=every and telling,
+                    residual=finite_rms(experiment.counted(experiment.target - final_output)),
+                    all_representable=is_representable and is_distinctive,
                     size=size,
                 )
             )
-    return out
+    return narrowings
 
 
-def _made(experiment: RegionExperiment, changed: dict[Edge, Array]) -> Array | None:
+def _run_with(experiment: RegionExperiment, changed: dict[Edge, Array]) -> Array | None:
     if not changed:
         return experiment.truth
-    made = experiment.fed(changed)
-    return made if made is not None and made.shape == experiment.truth.shape else None
+    output = experiment.run_with(changed)
+    return output if output is not None and output.shape == experiment.truth.shape else None
 
 
 def _round(value: Array, kind: np.dtype[Any]) -> Array:

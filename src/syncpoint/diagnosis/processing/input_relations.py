@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from syncpoint.diagnosis.processing.known_normalizations import name_normalization, name_scale
 from syncpoint.diagnosis.processing.token_relations import find_token_relation
-from syncpoint.diagnosis.weights.relations import Relation, distance, likeness
+from syncpoint.diagnosis.weights.relations import Relation, describe_difference, distance
 
 Values = NDArray[np.float64]
 
@@ -33,17 +33,17 @@ def find_input_relation(reference: Values, target: Values) -> Relation | None:
         if relation is not None:
             return relation
     for reorder in _propose_reorders(reference, target):
-        if distance(reorder.made, target) <= _MAX_DISTANCE:
+        if distance(reorder.predicted, target) <= _MAX_DISTANCE:
             return reorder
     reorders = [Relation("", "", reference), *_propose_reorders(reference, target)]
     for reorder in reorders:
-        if reorder.made.shape != target.shape:
+        if reorder.predicted.shape != target.shape:
             continue
-        for change in _propose_changes(reorder.made, target):
-            if distance(change.made, target) <= _max_distance(change):
+        for change in _propose_changes(reorder.predicted, target):
+            if distance(change.predicted, target) <= _max_distance(change):
                 return _join(reorder, change)
     for reorder in reorders:
-        for shift in _propose_shifts(reorder.made, target):
+        for shift in _propose_shifts(reorder.predicted, target):
             return _join(reorder, shift)
     return None
 
@@ -56,7 +56,7 @@ def explain_input(target: Values | None, reference: Values | None) -> tuple[Rela
     if target.shape != reference.shape:
         text = f"has shape {target.shape}; the reference has {reference.shape} (shape mismatch)"
     else:
-        text = likeness(reference, target)
+        text = describe_difference(reference, target)
     return find_input_relation(reference, target), text
 
 
@@ -68,7 +68,7 @@ def _join(first: Relation, second: Relation) -> Relation:
     if not first.kind:
         return second
     words = f"{first.words} and {second.words}"
-    return Relation(f"{first.kind}+{second.kind}", words, second.made, second.exact)
+    return Relation(f"{first.kind}+{second.kind}", words, second.predicted, second.exact)
 
 
 # The same values in other positions

@@ -10,7 +10,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from syncpoint.diagnosis.budget import real_values
+from syncpoint.diagnosis.budget import read_real_values
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.execution.random_ops import draws_random_numbers
 from syncpoint.diagnosis.experiments.proof import Proof, prove_change, prove_result
@@ -128,4 +128,4 @@ def _list_ops_within(experiment: RegionExperiment, op: Op) -> list[Op]:
 
 def _read_output(run: Run, op: Op, end: TensorKey) -> Array | None:
     tensor = run.tensor(TensorKey(op.key, part=end.part))
-    return real_values(run, tensor)
+    return read_real_values(run, tensor)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.comparison.rows import Row
-from syncpoint.diagnosis.weights.relations import Relation, distance, permutation
+from syncpoint.diagnosis.weights.relations import Relation, distance, find_permutation
 from syncpoint.run.dtypes import DTYPES, Kind
 
 Values = NDArray[np.float64]
@@ -27,14 +27,14 @@ def find_output_relation(reference: Values, target: Values, floor: float) -> Rel
         return None
     apart = distance(reference, target)
     for relation in _propose_relations(reference, target):
-        residual = distance(relation.made, target)
+        residual = distance(relation.predicted, target)
         if residual <= floor and residual <= 0.05 * apart:
             return relation
     for relation in _propose_relations(target, reference):
-        residual = distance(relation.made, reference)
+        residual = distance(relation.predicted, reference)
         if is_unmistakable(relation.kind) and residual <= floor and residual <= 0.05 * apart:
             words = f"lacks the {relation.kind} that the reference applies"
-            return Relation(f"{relation.kind}-missing", words, relation.made)
+            return Relation(f"{relation.kind}-missing", words, relation.predicted)
     return None
 
 
@@ -65,7 +65,7 @@ def _propose_relations(one: Values, other: Values) -> Iterator[Relation]:
             words = f"is the reference's multiplied by {factor:.5g} (a temperature or scale)"
             yield Relation("scaled", words, factor * one)
         for axis in reversed(range(one.ndim)):
-            order = permutation(one, other, axis) if one.shape[axis] > 2 else None
+            order = find_permutation(one, other, axis) if one.shape[axis] > 2 else None
             if order is not None and (order != np.arange(len(order))).any():
                 moved = int((order != np.arange(len(order))).sum())
                 words = (
@@ -106,4 +106,4 @@ def output_floor(row: Row) -> float:
 def measure_residual(relation: Relation, target: Values, reference: Values) -> float:
     """Return the distance of a relation's prediction to the output that it predicts."""
     predicted = reference if relation.kind.endswith("-missing") else target
-    return distance(relation.made, predicted)
+    return distance(relation.predicted, predicted)

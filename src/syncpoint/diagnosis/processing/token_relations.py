@@ -21,7 +21,7 @@ def find_token_relation(reference: Values, target: Values) -> Relation | None:
     if (reference == target).all():
         return None
     for relation in _propose_relations(reference, target):
-        if (relation.made == target).all():
+        if (relation.predicted == target).all():
             return relation
     return _find_shift(reference, target)
 

@@ -1,1 +1,1 @@
-"""What an op may have computed instead: known variants, one family a file."""
+"""Known wrong variants of ops: one family of variants per file."""

@@ -1,4 +1,4 @@
-"""Activations: another form of the same, one left out, one that is too many."""
+"""Variants of activations: another form, a missing one, an additional one."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.diagnosis.numpy_ops.elementwise import gelu, sigmoid
-from syncpoint.diagnosis.variants.protocol import Hypothesis, Seen
+from syncpoint.diagnosis.variants.protocol import Hypothesis, OpUnderTest
 from syncpoint.matching.op_kinds import ACTIVATIONS
 
 Values = NDArray[np.float64]
 
 
 def gelu_erf(x: Values) -> Values:
-    """GELU as it is defined."""
+    """Compute the exact GELU (with erf)."""
     return gelu(x)
 
 
 def gelu_tanh(x: Values) -> Values:
-    """GELU by a polynomial in tanh."""
+    """Compute the tanh approximation of GELU."""
     return gelu(x, "tanh")
 
 
-FORMS: dict[str, tuple[str, Callable[[Values], Values]]] = {
+GELU_FORMS: dict[str, tuple[str, Callable[[Values], Values]]] = {
     "gelu-erf": ("the exact (erf) form of GELU", gelu_erf),
     "gelu-tanh": ("the tanh form of GELU", gelu_tanh),
     "gelu-sigmoid": (
@@ -32,7 +32,7 @@ FORMS: dict[str, tuple[str, Callable[[Values], Values]]] = {
         lambda x: x * sigmoid(1.702 * x),
     ),
 }
-PLAIN: dict[str, tuple[str, Callable[[Values], Values]]] = {
+PLAIN_ACTIVATIONS: dict[str, tuple[str, Callable[[Values], Values]]] = {
     "relu": ("a ReLU", lambda x: np.maximum(x, 0)),
     "relu6": ("a ReLU6", lambda x: np.clip(x, 0, 6)),
     "silu": ("a SiLU", lambda x: x * sigmoid(x)),
@@ -45,71 +45,85 @@ PLAIN: dict[str, tuple[str, Callable[[Values], Values]]] = {
     "elu": ("an ELU", lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0)))),
     "softplus": ("a softplus", lambda x: np.logaddexp(0, x)),
 }
-"""Activations of one argument without settings of their own."""
+"""Activations of one argument without settings."""
 
 
-def activations(seen: Seen) -> Iterable[Hypothesis]:
-    """For an activation: its other forms, none, or another; for anything else: one added."""
-    x = seen.argument(0)
-    if seen.output.dtype.kind != "f":
+def vary_activation(tested_op: OpUnderTest) -> Iterable[Hypothesis]:
+    """Vary an activation (other forms, none, another one); add one to any other op."""
+    x = tested_op.argument(0)
+    if tested_op.output.dtype.kind != "f":
         return
-    if seen.kind in ACTIVATIONS or seen.kind in PLAIN:
-        if x is None or x.shape != seen.output.shape:
+    if tested_op.kind in ACTIVATIONS or tested_op.kind in PLAIN_ACTIVATIONS:
+        if x is None or x.shape != tested_op.output.shape:
             return
         yield Hypothesis(
-            f"{seen.kind}-missing",
-            f"returns its input unchanged; the reference applies {seen.kind}",
+            f"{tested_op.kind}-missing",
+            f"returns its input unchanged; the reference applies {tested_op.kind}",
             x,
             simplicity=3,
         )
-        for kind, (text, form) in FORMS.items():
-            if seen.kind == "gelu" and seen.wants(kind):
+        for kind, (text, form) in GELU_FORMS.items():
+            if tested_op.kind == "gelu" and tested_op.is_requested(kind):
                 yield Hypothesis(
-                    kind, f"computes {text}{_own_form(seen)}", form(x), subtle=True, simplicity=2
+                    kind,
+                    f"computes {text}{_describe_reference_form(tested_op)}",
+                    form(x),
+                    subtle=True,
+                    simplicity=2,
                 )
-        for kind, (text, form) in PLAIN.items():
-            if kind != seen.kind and seen.wants(f"{kind}-instead"):
+        for kind, (text, form) in PLAIN_ACTIVATIONS.items():
+            if kind != tested_op.kind and tested_op.is_requested(f"{kind}-instead"):
                 yield Hypothesis(
                     f"{kind}-instead",
-                    f"computes {text} instead of {seen.kind}",
+                    f"computes {text} instead of {tested_op.kind}",
                     form(x),
                     simplicity=1,
                 )
-        wanted = seen.wants(f"{seen.kind}-twice")
-        twice = seen.again({seen.op.inputs[0]: seen.output}) if wanted else None
+        is_twice_requested = tested_op.is_requested(f"{tested_op.kind}-twice")
+        twice = (
+            tested_op.rerun({tested_op.op.inputs[0]: tested_op.output})
+            if is_twice_requested
+            else None
+        )
         if twice is not None:
-            yield Hypothesis(f"{seen.kind}-twice", f"applies {seen.kind} twice", twice)
+            yield Hypothesis(f"{tested_op.kind}-twice", f"applies {tested_op.kind} twice", twice)
         return
-    for kind, (text, form) in PLAIN.items():
-        if seen.kinds is not None and f"{kind}-added" not in seen.kinds:
+    for kind, (text, form) in PLAIN_ACTIVATIONS.items():
+        if tested_op.kinds is not None and f"{kind}-added" not in tested_op.kinds:
             continue
         yield Hypothesis(
             f"{kind}-added",
             f"applies {text} to its result; the reference does not",
-            form(seen.output),
+            form(tested_op.output),
         )
-    yield from _before(seen)
+    yield from _vary_inputs(tested_op)
 
 
-def _own_form(seen: Seen) -> str:
-    """Which form of GELU the reference's attributes declare, as the end of a sentence."""
+def _describe_reference_form(tested_op: OpUnderTest) -> str:
+    """Name the form of GELU that the reference declares, as the end of a sentence."""
     forms = {"none": "the exact (erf) form", "tanh": "the tanh form"}
-    form = forms.get(str(seen.attribute("approximate")))
+    form = forms.get(str(tested_op.attribute("approximate")))
     return f"; the reference computes {form}" if form else ""
 
 
-def _before(seen: Seen) -> Iterable[Hypothesis]:
-    """An activation that is applied to what the op reads."""
-    for at, (edge, x) in enumerate(zip(seen.op.inputs[:2], seen.arguments, strict=False)):
+def _vary_inputs(tested_op: OpUnderTest) -> Iterable[Hypothesis]:
+    """Apply an activation to an input of the op."""
+    for index, (edge, x) in enumerate(
+        zip(tested_op.op.inputs[:2], tested_op.arguments, strict=False)
+    ):
         if x is None or x.dtype.kind != "f" or edge.role == "parameter":
             continue
-        where = "its input" if len(seen.op.inputs) == 1 or at == 0 else "its second operand"
+        operand_text = (
+            "its input" if len(tested_op.op.inputs) == 1 or index == 0 else "its second operand"
+        )
         for kind in ("relu", "gelu", "silu", "sigmoid", "tanh", "relu6"):
-            text, form = PLAIN[kind]
-            if not seen.wants(f"{kind}-before"):
+            text, form = PLAIN_ACTIVATIONS[kind]
+            if not tested_op.is_requested(f"{kind}-before"):
                 continue
-            value = seen.again({edge: form(x)})
+            value = tested_op.rerun({edge: form(x)})
             if value is not None:
                 yield Hypothesis(
-                    f"{kind}-before", f"applies {text} to {where}; the reference does not", value
+                    f"{kind}-before",
+                    f"applies {text} to {operand_text}; the reference does not",
+                    value,
                 )

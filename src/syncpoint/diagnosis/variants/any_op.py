@@ -1,5 +1,6 @@
-"""What may befall any op: a factor, a shift, axes exchanged, channels lost. Less simple than what
-is known of an op of its kind, which wins where both fit."""
+"""Variants of any op: a factor, a shift, swapped axes, missing channels.
+
+They have a low simplicity: a variant of the op's own kind wins if both fit."""
 
 from __future__ import annotations
 
@@ -8,78 +9,82 @@ from itertools import combinations
 
 import numpy as np
 
-from syncpoint.diagnosis.variants.protocol import Array, Hypothesis, Seen
+from syncpoint.diagnosis.variants.protocol import Array, Hypothesis, OpUnderTest
 
-_LEAST_SLICE = 4
-"""Elements that a slice must have for its loss to be one."""
-_PER_NUMBER = 16
-"""Elements an index along an axis that a factor of its own wants."""
+_MIN_SLICE_ELEMENTS = 4
+"""Minimum size of a slice that can be reported as zeroed."""
+_MIN_ELEMENTS_PER_INDEX = 16
+"""Minimum number of elements per index of an axis to fit a factor for each index."""
 
-_NAMES = (
+_GENERAL_KINDS_TEXT = (
     "op-missing zeros negated scale offset scale-and-offset shifted reversed first-repeated"
     " axes-exchanged layout-misread slice-zero offsets-along-axis factors-along-axis"
 )
-GENERAL = frozenset(_NAMES.split())
-"""All kinds there are here; they take no more than a look at the result."""
+GENERAL_KINDS = frozenset(_GENERAL_KINDS_TEXT.split())
+"""All kinds of this file. They are cheap: the op is not run again."""
 
 
-def general(seen: Seen) -> Iterable[Hypothesis]:
-    """For any op whose result the target shows."""
-    target, output = seen.target, seen.output
+def vary_any_op(tested_op: OpUnderTest) -> Iterable[Hypothesis]:
+    """Vary the result of any op that the target records."""
+    target, output = tested_op.target, tested_op.output
     if target is None or output.dtype.kind != "f" or target.shape != output.shape:
         return
-    x = seen.argument(0)
+    x = tested_op.argument(0)
     if x is not None and x.shape == output.shape and x.dtype.kind == "f":
         yield Hypothesis("op-missing", "returns its input unchanged", x, simplicity=0)
     yield Hypothesis("zeros", "returns only zeros", np.zeros_like(output), simplicity=-1)
-    yield from _solved(seen, output, target)
-    yield from _moved(output)
-    yield from _lost(seen, output, target)
-    yield from _each(seen, output, target)
+    yield from _fit_scale_and_offset(tested_op, output, target)
+    yield from _move_elements(output)
+    yield from _find_zeroed_slices(tested_op, output, target)
+    yield from _fit_each_index(tested_op, output, target)
 
 
-def _solved(seen: Seen, output: Array, target: Array) -> Iterator[Hypothesis]:
-    fine = seen.without_masked(np.isfinite(output) & np.isfinite(target))
-    if not fine.any():
+def _fit_scale_and_offset(
+    tested_op: OpUnderTest, output: Array, target: Array
+) -> Iterator[Hypothesis]:
+    is_finite = tested_op.without_masked(np.isfinite(output) & np.isfinite(target))
+    if not is_finite.any():
         return
-    o, t = output[fine], target[fine]
-    energy = float(np.sum(o * o))
+    output_values, target_values = output[is_finite], target[is_finite]
+    energy = float(np.sum(output_values * output_values))
     if energy:
-        factor = float(np.sum(o * t)) / energy
+        factor = float(np.sum(output_values * target_values)) / energy
         text = (
             "negates its result"
             if abs(factor + 1) < 1e-3
-            else f"multiplies its result by {_said(factor)}"
+            else f"multiplies its result by {_format_factor(factor)}"
         )
         yield Hypothesis(
             "negated" if abs(factor + 1) < 1e-3 else "scale",
             text, factor * output, simplicity=-1, solved=1,
         )  # fmt: skip
-    shift = float(np.mean(t - o))
+    shift = float(np.mean(target_values - output_values))
     text = f"adds {shift:.6g} to its result"
     yield Hypothesis("offset", text, output + shift, simplicity=-1, solved=1)
-    spread = float(np.var(o))
-    if spread:
-        slope = float(np.mean((o - o.mean()) * (t - t.mean()))) / spread
-        at = float(t.mean() - slope * o.mean())
-        text = f"multiplies its result by {_said(slope)} and adds {at:.4g}"
-        value = slope * output + at
+    variance = float(np.var(output_values))
+    if variance:
+        centered_output = output_values - output_values.mean()
+        centered_target = target_values - target_values.mean()
+        slope = float(np.mean(centered_output * centered_target)) / variance
+        intercept = float(target_values.mean() - slope * output_values.mean())
+        text = f"multiplies its result by {_format_factor(slope)} and adds {intercept:.4g}"
+        value = slope * output + intercept
         yield Hypothesis("scale-and-offset", text, value, simplicity=-2, solved=2)
 
 
-def _said(factor: float) -> str:
-    """A factor, by its reciprocal where that is the rounder number."""
+def _format_factor(factor: float) -> str:
+    """Format a factor, as a fraction (`1/8`, `1/sqrt(64)`) if it is close to one."""
     for number in (2, 3, 4, 6, 8, 16, 32, 64, 128, 255, 256, 1000):
         if abs(factor * number - 1) < 1e-4:
             return f"1/{number}"
-    near = np.sqrt(round(1 / factor**2)) if factor > 0 and 1 < 1 / factor**2 < 4096 else 0.0
-    if near and abs(factor * near - 1) < 1e-4:
+    root = np.sqrt(round(1 / factor**2)) if factor > 0 and 1 < 1 / factor**2 < 4096 else 0.0
+    if root and abs(factor * root - 1) < 1e-4:
         return f"1/sqrt({round(1 / factor**2)})"
     return f"{factor:.5g}"
 
 
-def _moved(output: Array) -> Iterator[Hypothesis]:
-    """The same numbers in other places."""
+def _move_elements(output: Array) -> Iterator[Hypothesis]:
+    """Move the elements: shift, reverse, repeat, swap axes, change the layout."""
     if output.ndim > 5:
         return
     for axis, n in enumerate(output.shape):
@@ -87,13 +92,13 @@ def _moved(output: Array) -> Iterator[Hypothesis]:
             continue
         for step in (1, -1):
             text = f"shifts its result by {step} along axis {axis}"
-            turned = np.roll(output, step, axis)
-            yield Hypothesis("shifted", f"{text}, wrapped around", turned, simplicity=-1)
-            blank = turned.copy()
+            moved = np.roll(output, step, axis)
+            yield Hypothesis("shifted", f"{text}, wrapped around", moved, simplicity=-1)
+            zero_filled = moved.copy()
             edge = [slice(None)] * output.ndim
             edge[axis] = slice(0, 1) if step > 0 else slice(n - 1, n)
-            blank[tuple(edge)] = 0
-            yield Hypothesis("shifted", f"{text}, filled with zeros", blank, simplicity=-1)
+            zero_filled[tuple(edge)] = 0
+            yield Hypothesis("shifted", f"{text}, filled with zeros", zero_filled, simplicity=-1)
         text = f"reverses its result along axis {axis}"
         yield Hypothesis("reversed", text, np.flip(output, axis), simplicity=-1)
         first = np.take(output, [0], axis)
@@ -103,61 +108,68 @@ def _moved(output: Array) -> Iterator[Hypothesis]:
     for a, b in combinations(range(output.ndim), 2):
         if output.shape[a] < 2 or output.shape[b] < 2:
             continue
-        turned = np.swapaxes(output, a, b)
-        if turned.shape == output.shape:
+        moved = np.swapaxes(output, a, b)
+        if moved.shape == output.shape:
             text = f"swaps axes {a} and {b} of its result"
-            yield Hypothesis("axes-exchanged", text, turned, simplicity=-1)
+            yield Hypothesis("axes-exchanged", text, moved, simplicity=-1)
         else:
             text = f"writes its result with axes {a} and {b} swapped in memory"
-            value = turned.reshape(output.shape)
+            value = moved.reshape(output.shape)
             yield Hypothesis("layout-misread", text, value, simplicity=-1)
     if output.ndim == 4:
-        for order, said in (((0, 2, 3, 1), "channels last"), ((0, 3, 1, 2), "channels first")):
-            text = f"writes its result {said}; it is read in the reference's layout"
+        for order, layout_text in (
+            ((0, 2, 3, 1), "channels last"),
+            ((0, 3, 1, 2), "channels first"),
+        ):
+            text = f"writes its result {layout_text}; it is read in the reference's layout"
             value = output.transpose(order).reshape(output.shape)
             yield Hypothesis("layout-misread", text, value, simplicity=-1)
 
 
-def _lost(seen: Seen, output: Array, target: Array) -> Iterator[Hypothesis]:
-    """Slices along an axis that are zero in the target alone."""
-    target, own = seen.zero_masked(target), seen.zero_masked(output)
+def _find_zeroed_slices(
+    tested_op: OpUnderTest, output: Array, target: Array
+) -> Iterator[Hypothesis]:
+    """Find slices along an axis that are zero only in the target."""
+    target, reference = tested_op.zero_masked(target), tested_op.zero_masked(output)
     for axis, n in enumerate(output.shape):
-        if n < 2 or output.size // n < _LEAST_SLICE:
+        if n < 2 or output.size // n < _MIN_SLICE_ELEMENTS:
             continue
         others = tuple(a for a in range(output.ndim) if a != axis)
-        gone = ~target.any(others) & own.any(others)
-        count = int(np.count_nonzero(gone))
+        is_zeroed = ~target.any(others) & reference.any(others)
+        count = int(np.count_nonzero(is_zeroed))
         if not count or count == n:
             continue
-        places = np.flatnonzero(gone)
+        zeroed_indices = np.flatnonzero(is_zeroed)
         if count == 1:
-            said = f"index {places[0]}"
-        elif np.array_equal(places, np.arange(places[0], places[-1] + 1)):
-            said = f"indices {places[0]} to {places[-1]}"
+            indices_text = f"index {zeroed_indices[0]}"
+        elif np.array_equal(zeroed_indices, np.arange(zeroed_indices[0], zeroed_indices[-1] + 1)):
+            indices_text = f"indices {zeroed_indices[0]} to {zeroed_indices[-1]}"
         else:
-            said = f"{count} of {n} indices"
+            indices_text = f"{count} of {n} indices"
         shape = [n if a == axis else 1 for a in range(output.ndim)]
-        value = np.where(gone.reshape(shape), 0.0, output)
-        text = f"returns zeros at {said} of axis {axis}; the reference does not"
+        value = np.where(is_zeroed.reshape(shape), 0.0, output)
+        text = f"returns zeros at {indices_text} of axis {axis}; the reference does not"
         yield Hypothesis("slice-zero", text, value, simplicity=-1)
 
 
-def _each(seen: Seen, output: Array, target: Array) -> Iterator[Hypothesis]:
-    """A factor or an offset for each index of an axis."""
+def _fit_each_index(tested_op: OpUnderTest, output: Array, target: Array) -> Iterator[Hypothesis]:
+    """Fit a factor or an offset for each index of an axis."""
     if not np.isfinite(output).all() or not np.isfinite(target).all():
         return
-    target, own = seen.zero_masked(target), seen.zero_masked(output)
+    target, reference = tested_op.zero_masked(target), tested_op.zero_masked(output)
     for axis in dict.fromkeys((1 if output.ndim > 2 else output.ndim - 1, output.ndim - 1)):
         n = output.shape[axis] if output.ndim else 0
-        if n < 2 or output.size < _PER_NUMBER * n:
+        if n < 2 or output.size < _MIN_ELEMENTS_PER_INDEX * n:
             continue
         others = tuple(a for a in range(output.ndim) if a != axis)
-        offset = (target - own).mean(others, keepdims=True)
-        if seen.kept is not None:
-            offset /= np.maximum(seen.kept.mean(others, keepdims=True), 1 / seen.kept.size)
+        offset = (target - reference).mean(others, keepdims=True)
+        if tested_op.kept is not None:
+            offset /= np.maximum(
+                tested_op.kept.mean(others, keepdims=True), 1 / tested_op.kept.size
+            )
         text = f"adds a different offset at each index of axis {axis}"
         yield Hypothesis("offsets-along-axis", text, output + offset, simplicity=-3, solved=n)
-        energy = np.square(own).sum(others, keepdims=True)
-        factor = (own * target).sum(others, keepdims=True) / np.where(energy, energy, 1)
+        energy = np.square(reference).sum(others, keepdims=True)
+        factor = (reference * target).sum(others, keepdims=True) / np.where(energy, energy, 1)
         text = f"multiplies each index of axis {axis} by a different factor"
         yield Hypothesis("factors-along-axis", text, output * factor, simplicity=-3, solved=n)

@@ -1,4 +1,4 @@
-"""Clamps and slopes: bounds that are missing or others, the slope of a leaky ReLU."""
+"""Variants of clamps (missing or other bounds) and of the slope of a leaky ReLU."""
 
 from __future__ import annotations
 
@@ -7,66 +7,77 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from syncpoint.diagnosis.numpy_ops.elementwise import clamp, leaky
-from syncpoint.diagnosis.variants.protocol import Array, Hypothesis, Seen
+from syncpoint.diagnosis.variants.protocol import Array, Hypothesis, OpUnderTest
 
 
-def bounds(seen: Seen) -> Iterable[Hypothesis]:
-    """For clamps, ReLUs and leaky ReLUs."""
-    x = seen.argument(0)
-    if x is None or x.dtype.kind != "f" or x.shape != seen.output.shape:
+def vary_clamp(tested_op: OpUnderTest) -> Iterable[Hypothesis]:
+    """Vary clamps, ReLUs and leaky ReLUs."""
+    x = tested_op.argument(0)
+    if x is None or x.dtype.kind != "f" or x.shape != tested_op.output.shape:
         return
-    bound = seen.bound
-    if seen.kind == "leaky_relu":
-        yield from _slope(seen, x)
-        yield from _solved(seen, seen.output, "result")
-    elif seen.kind == "clamp" and bound is not None and bound.function is clamp:
-        least, most = bound.settings["lower"], bound.settings["upper"]
-        if least is not None:
-            value = clamp(x, None, most)
+    bound = tested_op.bound
+    if tested_op.kind == "leaky_relu":
+        yield from _vary_slope(tested_op, x)
+        yield from _fit_bounds(tested_op, tested_op.output, "result")
+    elif tested_op.kind == "clamp" and bound is not None and bound.function is clamp:
+        lower, upper = bound.settings["lower"], bound.settings["upper"]
+        if lower is not None:
+            value = clamp(x, None, upper)
             yield Hypothesis(
-                "clamp-min-missing", f"ignores its lower bound {least}", value, simplicity=2
+                "clamp-min-missing", f"ignores its lower bound {lower}", value, simplicity=2
             )
-        if most is not None:
-            value = clamp(x, least, None)
+        if upper is not None:
+            value = clamp(x, lower, None)
             yield Hypothesis(
-                "clamp-max-missing", f"ignores its upper bound {most}", value, simplicity=2
+                "clamp-max-missing", f"ignores its upper bound {upper}", value, simplicity=2
             )
-        yield from _solved(seen, x, "")
-    elif seen.kind in ("relu", "clamp"):
-        yield from _solved(seen, x, "")
+        yield from _fit_bounds(tested_op, x, "")
+    elif tested_op.kind in ("relu", "clamp"):
+        yield from _fit_bounds(tested_op, x, "")
 
 
-def _slope(seen: Seen, x: Array) -> Iterator[Hypothesis]:
-    own = seen.bound.settings.get("slope") if seen.bound is not None else None
-    said = f" instead of {own:g}" if isinstance(own, int | float) else ""
+def _vary_slope(tested_op: OpUnderTest, x: Array) -> Iterator[Hypothesis]:
+    reference_slope = tested_op.bound.settings.get("slope") if tested_op.bound is not None else None
+    comparison = (
+        f" instead of {reference_slope:g}" if isinstance(reference_slope, int | float) else ""
+    )
     for slope in (0.01, 0.1, 0.2, 0.3):
-        text = f"uses slope {slope:g}{said}"
+        text = f"uses slope {slope:g}{comparison}"
         yield Hypothesis("leaky-slope", text, leaky(x, slope), simplicity=2)
-    if seen.target is not None:
-        below = seen.without_masked((x < 0) & np.isfinite(x) & np.isfinite(seen.target))
+    if tested_op.target is not None:
+        below = tested_op.without_masked((x < 0) & np.isfinite(x) & np.isfinite(tested_op.target))
         energy = float(np.sum(np.square(x[below])))
         if energy:
-            slope = float(np.sum(x[below] * seen.target[below])) / energy
-            text = f"uses slope {slope:.4g}{said}"
+            slope = float(np.sum(x[below] * tested_op.target[below])) / energy
+            text = f"uses slope {slope:.4g}{comparison}"
             yield Hypothesis("leaky-slope", text, leaky(x, slope), simplicity=1, solved=1)
 
 
-def _solved(seen: Seen, x: Array, where: str) -> Iterator[Hypothesis]:
-    """The bounds that the target's own extremes speak of."""
-    target = seen.target
+def _fit_bounds(tested_op: OpUnderTest, x: Array, tensor_text: str) -> Iterator[Hypothesis]:
+    """Read the bounds off the minimum and maximum of the target."""
+    target = tested_op.target
     if target is None or not target.size or not np.isfinite(target).all():
         return
-    shown, read = seen.counted(target), seen.counted(x)
-    if not shown.size:
+    target_values, input_values = tested_op.counted(target), tested_op.counted(x)
+    if not target_values.size:
         return
-    least, most = float(shown.min()), float(shown.max())
-    # A bound is one where several elements lie on it and some that were read lie beyond it.
-    low = np.count_nonzero(shown == least) > 1 and bool((read < least).sum() > 1)
-    high = np.count_nonzero(shown == most) > 1 and bool((read > most).sum() > 1)
-    if not low and not high:
+    lower, upper = float(target_values.min()), float(target_values.max())
+    # A bound needs several target elements on it and several input elements beyond it.
+    has_lower = np.count_nonzero(target_values == lower) > 1 and bool(
+        (input_values < lower).sum() > 1
+    )
+    has_upper = np.count_nonzero(target_values == upper) > 1 and bool(
+        (input_values > upper).sum() > 1
+    )
+    if not has_lower and not has_upper:
         return
-    value = clamp(x, least if low else None, most if high else None)
-    said = f"[{least:.6g}" if low else "(-inf"
-    said += f", {most:.6g}]" if high else ", inf)"
-    text = f"clamps its {where or 'input'} to {said}"
-    yield Hypothesis("clamp-bounds", text, value, simplicity=1, solved=int(low) + int(high))
+    value = clamp(x, lower if has_lower else None, upper if has_upper else None)
+    interval = f"[{lower:.6g}" if has_lower else "(-inf"
+    interval += f", {upper:.6g}]" if has_upper else ", inf)"
+    text = f"clamps its {tensor_text or 'input'} to {interval}"
+    settings = tested_op.bound.settings if tested_op.bound is not None else {}
+    if not tensor_text and "lower" in settings and "upper" in settings:
+        text += f" instead of [{settings['lower']}, {settings['upper']}]"
+    yield Hypothesis(
+        "clamp-bounds", text, value, simplicity=1, solved=int(has_lower) + int(has_upper)
+    )

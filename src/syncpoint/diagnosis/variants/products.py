@@ -1,4 +1,4 @@
-"""Products with weights: the bias, and how the weight is read."""
+"""Variants of convolutions and matrix products: the bias, and how the weight is read."""
 
 from __future__ import annotations
 
@@ -7,61 +7,63 @@ from itertools import permutations
 
 import numpy as np
 
-from syncpoint.diagnosis.variants.protocol import Array, Hypothesis, Seen
+from syncpoint.diagnosis.variants.protocol import Array, Hypothesis, OpUnderTest
 
 _KINDS = ("conv", "conv_transpose", "matmul")
 
 
-def weighted(seen: Seen) -> Iterable[Hypothesis]:
-    """For convolutions and matrix products with weights."""
-    if seen.kind not in _KINDS:
+def vary_weighted_product(tested_op: OpUnderTest) -> Iterable[Hypothesis]:
+    """Vary convolutions and matrix products."""
+    if tested_op.kind not in _KINDS:
         return
-    yield from _biases(seen)
-    bound = seen.bound
+    yield from _vary_bias(tested_op)
+    bound = tested_op.bound
     if bound is None or len(bound.arrays) < 2:
         return
     x, weight = bound.arrays[:2]
-    for kind, text, other, simplicity in _weights(weight, seen.kind):
-        value = seen.ran(bound.on(x, other)) if seen.wants(kind) else None
+    for kind, text, other_weight, simplicity in _vary_weight(weight, tested_op.kind):
+        value = (
+            tested_op.run_bound(bound.on(x, other_weight)) if tested_op.is_requested(kind) else None
+        )
         if value is not None:
             yield Hypothesis(kind, text, value, simplicity=simplicity)
     if (
-        seen.kind == "matmul"
+        tested_op.kind == "matmul"
         and weight.ndim == x.ndim
         and weight.shape == x.shape
-        and seen.wants("operands-swapped")
+        and tested_op.is_requested("operands-swapped")
     ):
-        value = seen.ran(bound.on(weight, x))
+        value = tested_op.run_bound(bound.on(weight, x))
         if value is not None:
             yield Hypothesis("operands-swapped", "swaps its operands", value)
 
 
-def _biases(seen: Seen) -> Iterator[Hypothesis]:
-    bound = seen.bound
+def _vary_bias(tested_op: OpUnderTest) -> Iterator[Hypothesis]:
+    bound = tested_op.bound
     bias = bound.arrays[2] if bound is not None and len(bound.arrays) > 2 else None
     if bound is None or bias is None:
         return
-    axis = -1 if seen.kind == "matmul" else 1
-    shape = [1] * seen.output.ndim
-    if np.ndim(bias) == 1 and bias.size == seen.output.shape[axis]:
+    axis = -1 if tested_op.kind == "matmul" else 1
+    shape = [1] * tested_op.output.ndim
+    if np.ndim(bias) == 1 and bias.size == tested_op.output.shape[axis]:
         shape[axis] = bias.size
         term = float(bound.settings.get("beta", 1.0)) * bias.reshape(shape)
-    elif seen.kind == "matmul":
+    elif tested_op.kind == "matmul":
         term = float(bound.settings.get("beta", 1.0)) * bias
     else:
         return
-    yield Hypothesis("bias-missing", "ignores its bias", seen.output - term, simplicity=3)
-    yield Hypothesis("bias-twice", "adds its bias twice", seen.output + term, simplicity=2)
+    yield Hypothesis("bias-missing", "ignores its bias", tested_op.output - term, simplicity=3)
+    yield Hypothesis("bias-twice", "adds its bias twice", tested_op.output + term, simplicity=2)
     yield Hypothesis(
-        "bias-negated", "subtracts its bias instead of adding it", seen.output - 2 * term
+        "bias-negated", "subtracts its bias instead of adding it", tested_op.output - 2 * term
     )
 
 
-def _weights(weight: Array, kind: str) -> Iterator[tuple[str, str, Array, int]]:
+def _vary_weight(weight: Array, kind: str) -> Iterator[tuple[str, str, Array, int]]:
     if kind == "matmul":
         if weight.shape[-1] == weight.shape[-2]:
-            turned = np.swapaxes(weight, -1, -2)
-            yield "weight-transposed", "uses its weight transposed", turned, 2
+            transposed = np.swapaxes(weight, -1, -2)
+            yield "weight-transposed", "uses its weight transposed", transposed, 2
         else:
             misread = np.swapaxes(weight, -1, -2).reshape(weight.shape)
             text = "reads its weight in column order instead of row order"
@@ -101,18 +103,18 @@ def _weights(weight: Array, kind: str) -> Iterator[tuple[str, str, Array, int]]:
     if weight.shape[0] > 1:
         text = "uses the output channels of its weight in reverse order"
         yield "weight-outputs-reversed", text, weight[::-1], 0
-    yield from _misread(weight)
+    yield from _vary_weight_layout(weight)
 
 
-def _misread(weight: Array) -> Iterator[tuple[str, str, Array, int]]:
-    """The memory of one layout of the weight read as if it were another."""
+def _vary_weight_layout(weight: Array) -> Iterator[tuple[str, str, Array, int]]:
+    """Read the memory of the weight in another layout than it is stored in."""
     if weight.ndim != 4:
         return
     names = "OIHW"
     for order in permutations(range(4)):
-        said = "".join(names[a] for a in order)
-        if said in ("HWIO", "OHWI", "IOHW"):
+        layout = "".join(names[a] for a in order)
+        if layout in ("HWIO", "OHWI", "IOHW"):
             misread = weight.transpose(order).reshape(weight.shape)
             if not np.array_equal(misread, weight):
-                text = f"reads its weight as OIHW; it is stored as {said}"
+                text = f"reads its weight as OIHW; it is stored as {layout}"
                 yield "weight-misread", text, misread, 1

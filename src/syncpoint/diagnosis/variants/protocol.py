@@ -1,4 +1,4 @@
-"""What a family of variants is given and gives."""
+"""Input (`OpUnderTest`) and output (`Hypothesis`) of a family of variants."""
 
 from __future__ import annotations
 
@@ -19,66 +19,66 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen(KeptElements):
-    """One op of the reference on the target's inputs."""
+class OpUnderTest(KeptElements):
+    """One op of the reference, run on the inputs of the target."""
 
     op: Op
     kind: str
-    """Its class, whatever its runtime calls it: `conv`, `layer_norm` (`matching.kinds`)."""
+    """Class of the op, the same in all runtimes: `conv`, `layer_norm` (`matching.op_kinds`)."""
     arguments: Sequence[Array | None]
-    """What it reads, in float64 where it is floating point, in the order of `op.inputs`; None
-    where that is not known."""
+    """Values of `op.inputs`, in the same order; floats are widened to float64. None if a value is
+    not known."""
     output: Array
-    """What it gives in float64."""
-    again: Callable[[Mapping[Edge, Array]], Array | None]
-    """The op itself on other inputs or parameters; None where it cannot be run on them."""
+    """Output of the op, computed in float64."""
+    rerun: Callable[[Mapping[Edge, Array]], Array | None]
+    """Runs the op on other inputs or parameters; returns None if it cannot."""
     target: Array | None = None
-    """What the target gave in its place; None where the target does not show it. What is solved
-    for (a factor, a bound) is solved from this."""
+    """Output of the target's op; None if the target does not record it. Numbers that a variant
+    leaves open (a factor, a bound) are solved from this."""
     index: int = 0
-    """Which of the op's outputs it is."""
-    end: Array | None = None
-    """What the target gave at the end of the region, for what is solved for through it."""
-    reach: Callable[[Array], Array | None] = lambda value: value
-    """What the region gives in the end if the op gave this; None where it cannot be run on."""
+    """Index of `output` among the outputs of the op."""
+    region_target: Array | None = None
+    """Output of the target at the end of the region, to solve for numbers through the region."""
+    run_to_region_end: Callable[[Array], Array | None] = lambda value: value
+    """Runs the rest of the region with this output of the op; returns None if it cannot."""
     values: Mapping[Edge, Array] = field(default_factory=dict)
-    """Every tensor of the region that is known."""
+    """All known tensors of the region."""
     ops: Sequence[Op] = ()
-    """The region, in execution order."""
+    """Ops of the region, in execution order."""
     siblings: Mapping[Edge, Mapping[Edge, Array]] = field(default_factory=dict)
-    """Of what the region reads: other parts of the same tensor, of the same shape."""
+    """For each input of the region: other parts of the same tensor with the same shape."""
     kinds: frozenset[str] | None = None
-    """The variants that are asked for; None for all. What is not need not be computed."""
-    dear: bool = False
-    """Running the op once more takes long: only variants that can do without are asked for."""
+    """Kinds of variants that are requested; None for all. Others need not be computed."""
+    is_expensive: bool = False
+    """Running the op again takes too long: only variants that do not run it are requested."""
     kept: NDArray[np.bool_] | None = None
-    """Which elements of `target` count; None where all do. The others are as in `output`."""
+    """Elements of `target` that count; None if all do. The others are the same as in `output`."""
 
-    def wants(self, kind: str) -> bool:
-        """Whether a variant that has to run the op is asked for."""
-        return not self.dear and (self.kinds is None or kind in self.kinds)
+    def is_requested(self, kind: str) -> bool:
+        """Whether a variant that runs the op again is requested."""
+        return not self.is_expensive and (self.kinds is None or kind in self.kinds)
 
     @cached_property
     def bound(self) -> Bound | None:
-        """The op as a function of ours, to run with other settings; None where we have none that
-        gives its output."""
+        """The NumPy implementation of the op, to run with other settings; None if none reproduces
+        the output."""
         return proven(self.op, self.arguments, self.output)
 
-    def changed(self, **settings: Any) -> Array | None:
-        """What the op gives with other settings, by our own function; None where it cannot."""
-        return self.ran(self.bound, **settings)
+    def run_with_settings(self, **settings: Any) -> Array | None:
+        """Run the NumPy implementation with other settings; None if it cannot be run."""
+        return self.run_bound(self.bound, **settings)
 
-    def ran(self, bound: Bound | None, **settings: Any) -> Array | None:
-        """The first result of a function in the shape of the output; None where it has none."""
-        found = results(bound, **settings) if bound is not None else None
-        return found[0] if found and found[0].shape == self.output.shape else None
+    def run_bound(self, bound: Bound | None, **settings: Any) -> Array | None:
+        """Run a NumPy implementation; None unless its first output has the shape of `output`."""
+        outputs = results(bound, **settings) if bound is not None else None
+        return outputs[0] if outputs and outputs[0].shape == self.output.shape else None
 
-    def argument(self, at: int) -> Array | None:
-        """An argument by its place, None beyond the last."""
-        return self.arguments[at] if at < len(self.arguments) else None
+    def argument(self, index: int) -> Array | None:
+        """Return an argument by its index; None beyond the last."""
+        return self.arguments[index] if index < len(self.arguments) else None
 
     def attribute(self, *names: str, default: Any = None) -> Any:
-        """An attribute under the first of its names in the runtimes that is there."""
+        """Return the attribute that has one of these names (runtimes name it differently)."""
         for name in names:
             if name in self.op.attributes:
                 return self.op.attributes[name]
@@ -87,35 +87,35 @@ class Seen(KeptElements):
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """What the op would give if it were another."""
+    """A variant of the op and its output."""
 
     kind: str
-    """For programs: `bias-missing`."""
+    """Stable identifier for programs: `bias-missing`."""
     text: str
     """What the op does, as the end of a sentence that begins with its name: `ignores its bias`."""
     value: Array
-    """In the shape of the op's output."""
+    """Output of the variant, in the shape of the op's output."""
     _: KW_ONLY
     next: str = ""
-    """What to do about it; "" for the usual advice."""
+    """Advice for the user; "" for the default advice."""
     subtle: bool = False
-    """So near to the op itself that it may hide below the rounding of 16 bits."""
+    """The difference to the op may be smaller than the rounding error of a 16-bit dtype."""
     simplicity: int = 0
-    """Of several that explain the target, the greatest is believed: what is common or simple."""
+    """Rank among variants that explain the target: the greatest (common or simple) wins."""
     solved: int = 0
-    """Numbers that were chosen to fit the target; each wants elements that bear it out."""
+    """Count of numbers that were fitted to the target; each needs elements as evidence."""
     cause: str = "implementation"
-    """Another class of cause, where the variant is one of those: `weights`."""
+    """Cause that is reported for this variant: `implementation`, `weights`, `precision`."""
 
 
-Family = Callable[[Seen], Iterable[Hypothesis]]
-"""The variants of an op that a file knows; none where it is not of its kind."""
+Family = Callable[[OpUnderTest], Iterable[Hypothesis]]
+"""Generates the variants of one file for an op; none if the op is of another kind."""
 
 
 def variant_with_settings(
-    seen: Seen, kind: str, text: str, simplicity: int, /, **settings: Any
+    tested_op: OpUnderTest, kind: str, text: str, simplicity: int, /, **settings: Any
 ) -> Iterator[Hypothesis]:
-    """The op with other settings, where this kind of variant is wanted and can be computed."""
-    value = seen.changed(**settings) if seen.wants(kind) else None
+    """Vary the settings of the op if this kind is requested and the op can be run with them."""
+    value = tested_op.run_with_settings(**settings) if tested_op.is_requested(kind) else None
     if value is not None:
         yield Hypothesis(kind, text, value, simplicity=simplicity)

@@ -1,4 +1,4 @@
-"""Reductions: other axes, another kind, biased or unbiased, ties, running sums."""
+"""Variants of reductions: other axes, another kind, variance bias, ties, cumulative sums."""
 
 from __future__ import annotations
 
@@ -10,35 +10,43 @@ import numpy as np
 
 from syncpoint.diagnosis.numpy_ops.reductions import place_of, running
 from syncpoint.diagnosis.numpy_ops.reductions import reduced as reduce_by
-from syncpoint.diagnosis.variants.protocol import Hypothesis, Seen, variant_with_settings
+from syncpoint.diagnosis.variants.protocol import Hypothesis, OpUnderTest, variant_with_settings
 
-_KINDS = {
+_TEXT_BY_KIND = {
     "sum": "the sum", "mean": "the mean", "max": "the maximum", "min": "the minimum",
     "l2": "the L2 norm", "var": "the variance", "std": "the standard deviation",
 }  # fmt: skip
 
 
-def reductions(seen: Seen) -> Iterable[Hypothesis]:
-    """For sums, means, extremes, variances, places of extremes and running sums."""
-    bound = seen.bound
+def vary_reduction(tested_op: OpUnderTest) -> Iterable[Hypothesis]:
+    """Vary sums, means, extremes, variances, argmax / argmin and cumulative sums."""
+    bound = tested_op.bound
     if bound is None or not bound.arrays or not isinstance(bound.arrays[0], np.ndarray):
         return
     x = bound.arrays[0]
     if bound.function is place_of:
-        last = bool(bound.settings["last"])
+        returns_last = bool(bound.settings["last"])
         text = (
-            f"returns the {'first' if last else 'last'} of equal positions;"
-            f" the reference returns the {'last' if last else 'first'}"
+            f"returns the {'first' if returns_last else 'last'} of equal positions;"
+            f" the reference returns the {'last' if returns_last else 'first'}"
         )
-        yield from variant_with_settings(seen, "argmax-ties", text, 2, last=not last)
-        flipped = not bound.settings["greatest"]
-        text = "maximum instead of the minimum" if flipped else "minimum instead of the maximum"
+        yield from variant_with_settings(tested_op, "argmax-ties", text, 2, last=not returns_last)
+        searches_maximum = not bound.settings["greatest"]
+        text = (
+            "maximum instead of the minimum"
+            if searches_maximum
+            else "minimum instead of the maximum"
+        )
         yield from variant_with_settings(
-            seen, "argmax-kind", f"returns the position of the {text}", 1, greatest=flipped
+            tested_op,
+            "argmax-kind",
+            f"returns the position of the {text}",
+            1,
+            greatest=searches_maximum,
         )
         for axis in range(x.ndim):
             yield from variant_with_settings(
-                seen, "reduce-axis", f"searches along axis {axis}", 1, axis=axis
+                tested_op, "reduce-axis", f"searches along axis {axis}", 1, axis=axis
             )
     elif bound.function is running:
         exclusive, reverse = (bool(bound.settings[name]) for name in ("exclusive", "reverse"))
@@ -48,48 +56,53 @@ def reductions(seen: Seen) -> Iterable[Hypothesis]:
             ("reverse", f"sums from the {'start' if reverse else 'end'}"),
         ):
             yield from variant_with_settings(
-                seen, f"cumsum-{name}", text, 2, **{name: not bound.settings[name]}
+                tested_op, f"cumsum-{name}", text, 2, **{name: not bound.settings[name]}
             )
         yield from variant_with_settings(
-            seen, "cumsum-both", "sums from the end and leaves each element out of its own sum", 1,
-            exclusive=True, reverse=True,
-        )  # fmt: skip
+            tested_op,
+            "cumsum-both",
+            "sums from the end and leaves each element out of its own sum",
+            1,
+            exclusive=True,
+            reverse=True,
+        )
         for axis in range(x.ndim):
             if axis != bound.settings["axis"] % x.ndim:
                 yield from variant_with_settings(
-                    seen,
+                    tested_op,
                     "cumsum-axis",
                     f"sums along axis {axis} instead of {bound.settings['axis']}",
                     2,
                     axis=axis,
                 )
     elif bound.function is reduce_by:
-        yield from _reduced(seen, x)
+        yield from _vary_settings(tested_op, x)
 
 
-def _reduced(seen: Seen, x: Any) -> Iterator[Hypothesis]:
-    assert seen.bound is not None
-    own = seen.bound.settings
-    for kind, text in _KINDS.items():
-        if kind != own["kind"]:
-            simple = 2 if {kind, own["kind"]} == {"sum", "mean"} else 1
+def _vary_settings(tested_op: OpUnderTest, x: Any) -> Iterator[Hypothesis]:
+    assert tested_op.bound is not None
+    settings = tested_op.bound.settings
+    reference_text = _TEXT_BY_KIND.get(settings["kind"], settings["kind"])
+    for kind, text in _TEXT_BY_KIND.items():
+        if kind != settings["kind"]:
+            simplicity = 2 if {kind, settings["kind"]} == {"sum", "mean"} else 1
             yield from variant_with_settings(
-                seen,
+                tested_op,
                 f"{kind}-instead",
-                f"computes {text} instead of {_KINDS.get(own['kind'], own['kind'])}",
-                simple,
+                f"computes {text} instead of {reference_text}",
+                simplicity,
                 kind=kind,
             )
-    if own["kind"] in ("var", "std"):
-        less = 0.0 if own.get("correction") else 1.0
+    if settings["kind"] in ("var", "std"):
+        correction = 0.0 if settings.get("correction") else 1.0
         text = (
             "computes the unbiased variance (over n - 1)"
-            if less
+            if correction
             else "computes the biased variance (over n)"
         )
-        yield from variant_with_settings(seen, "variance-bias", text, 2, correction=less)
-    over = tuple(own["over"])
-    for axes in combinations(range(x.ndim), len(over)):
-        if axes != tuple(sorted(over)):
-            text = f"reduces over axes {list(axes)} instead of {list(over)}"
-            yield from variant_with_settings(seen, "reduce-axis", text, 2, over=axes)
+        yield from variant_with_settings(tested_op, "variance-bias", text, 2, correction=correction)
+    reference_axes = tuple(settings["over"])
+    for axes in combinations(range(x.ndim), len(reference_axes)):
+        if axes != tuple(sorted(reference_axes)):
+            text = f"reduces over axes {list(axes)} instead of {list(reference_axes)}"
+            yield from variant_with_settings(tested_op, "reduce-axis", text, 2, over=axes)

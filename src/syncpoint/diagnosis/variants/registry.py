@@ -1,4 +1,4 @@
-"""The families of variants there are."""
+"""All families of variants."""
 
 from __future__ import annotations
 
@@ -6,53 +6,53 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from syncpoint.diagnosis.variants.activations import activations
-from syncpoint.diagnosis.variants.any_op import general
-from syncpoint.diagnosis.variants.arithmetic import arithmetic
-from syncpoint.diagnosis.variants.attention import attentions
-from syncpoint.diagnosis.variants.attention_steps import scores
-from syncpoint.diagnosis.variants.batch_norms import batch_norms
-from syncpoint.diagnosis.variants.clamps import bounds
-from syncpoint.diagnosis.variants.embedding import embeddings
-from syncpoint.diagnosis.variants.layouts import layouts
-from syncpoint.diagnosis.variants.normalization import normalizations
-from syncpoint.diagnosis.variants.products import weighted
-from syncpoint.diagnosis.variants.protocol import Family, Hypothesis, Seen
-from syncpoint.diagnosis.variants.reductions import reductions
-from syncpoint.diagnosis.variants.resizing import resizes
-from syncpoint.diagnosis.variants.rotary import rotary
-from syncpoint.diagnosis.variants.siblings import siblings
-from syncpoint.diagnosis.variants.softmax import softmaxes
-from syncpoint.diagnosis.variants.windows import windows
+from syncpoint.diagnosis.variants.activations import vary_activation
+from syncpoint.diagnosis.variants.any_op import vary_any_op
+from syncpoint.diagnosis.variants.arithmetic import vary_arithmetic
+from syncpoint.diagnosis.variants.attention import vary_attention
+from syncpoint.diagnosis.variants.attention_steps import vary_attention_steps
+from syncpoint.diagnosis.variants.batch_norms import vary_batch_norm
+from syncpoint.diagnosis.variants.clamps import vary_clamp
+from syncpoint.diagnosis.variants.embedding import vary_embedding
+from syncpoint.diagnosis.variants.layouts import vary_layout
+from syncpoint.diagnosis.variants.normalization import vary_normalization
+from syncpoint.diagnosis.variants.products import vary_weighted_product
+from syncpoint.diagnosis.variants.protocol import Family, Hypothesis, OpUnderTest
+from syncpoint.diagnosis.variants.reductions import vary_reduction
+from syncpoint.diagnosis.variants.resizing import vary_resizing
+from syncpoint.diagnosis.variants.rotary import vary_rotary
+from syncpoint.diagnosis.variants.siblings import vary_siblings
+from syncpoint.diagnosis.variants.softmax import vary_softmax
+from syncpoint.diagnosis.variants.windows import vary_windows
 
-# What is cheap and simple first: of a large op the rest need then not be tried.
+# Cheap and simple families first: for a large op the search may stop before the others.
 _FAMILIES: tuple[Family, ...] = (
-    weighted,
-    batch_norms,
-    activations,
-    normalizations,
-    attentions,
-    scores,
-    softmaxes,
-    rotary,
-    embeddings,
-    siblings,
-    windows,
-    resizes,
-    bounds,
-    arithmetic,
-    reductions,
-    layouts,
-    general,
+    vary_weighted_product,
+    vary_batch_norm,
+    vary_activation,
+    vary_normalization,
+    vary_attention,
+    vary_attention_steps,
+    vary_softmax,
+    vary_rotary,
+    vary_embedding,
+    vary_siblings,
+    vary_windows,
+    vary_resizing,
+    vary_clamp,
+    vary_arithmetic,
+    vary_reduction,
+    vary_layout,
+    vary_any_op,
 )
 
 
-def variants(seen: Seen) -> Iterator[Hypothesis]:
-    """Everything that this op may have computed instead, in the shape of what it gives."""
+def generate_variants(tested_op: OpUnderTest) -> Iterator[Hypothesis]:
+    """Generate the requested variants of an op that have the shape of its output."""
     for family in _FAMILIES:
         with np.errstate(all="ignore"):
-            for found in family(seen):
-                if found.value.shape != seen.output.shape:
+            for hypothesis in family(tested_op):
+                if hypothesis.value.shape != tested_op.output.shape:
                     continue
-                if seen.kinds is None or found.kind in seen.kinds:
-                    yield found
+                if tested_op.kinds is None or hypothesis.kind in tested_op.kinds:
+                    yield hypothesis

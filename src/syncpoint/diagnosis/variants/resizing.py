@@ -1,4 +1,4 @@
-"""Resizing: coordinates, rounding, the cubic's coefficient, antialiasing."""
+"""Variants of resizing: coordinates, rounding, cubic coefficient, antialiasing."""
 
 from __future__ import annotations
 
@@ -6,60 +6,68 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from syncpoint.diagnosis.numpy_ops.resizing import COORDINATES, ROUNDINGS, resized
-from syncpoint.diagnosis.variants.protocol import Hypothesis, Seen
+from syncpoint.diagnosis.variants.protocol import Hypothesis, OpUnderTest
 
-_KINDS = {"nearest": "nearest-neighbor", "linear": "linear", "cubic": "cubic"}
+_TEXT_BY_KIND = {"nearest": "nearest-neighbor", "linear": "linear", "cubic": "cubic"}
 Settings = Mapping[str, Any]
 Change = tuple[str, str, int, Settings]
-"""Kind, text and simplicity of a variant, and the settings that it changes."""
+"""Kind, text and simplicity of a variant, and its changed settings."""
 
 
-def resizes(seen: Seen) -> Iterable[Hypothesis]:
-    """For ops that resize images."""
-    bound = seen.bound if "upsample" in seen.op.type or "Resize" in seen.op.type else None
+def vary_resizing(tested_op: OpUnderTest) -> Iterable[Hypothesis]:
+    """Vary ops that resize images."""
+    bound = (
+        tested_op.bound
+        if "upsample" in tested_op.op.type or "Resize" in tested_op.op.type
+        else None
+    )
     if bound is None or bound.function is not resized:
         return
-    for kind, text, simplicity, changed in _changes(bound.settings):
-        value = seen.changed(**changed) if seen.wants(kind) else None
+    for kind, text, simplicity, changes in _change_settings(bound.settings):
+        value = tested_op.run_with_settings(**changes) if tested_op.is_requested(kind) else None
         if value is not None:
             yield Hypothesis(kind, text, value, simplicity=simplicity)
 
 
-def _changes(own: Settings) -> Iterator[Change]:
-    """Other settings of a resize."""
+def _change_settings(settings: Settings) -> Iterator[Change]:
+    """Yield changed settings of a resize."""
     for coordinates in COORDINATES:
-        if coordinates != own["coordinates"]:
-            text = f"uses {coordinates} coordinates instead of {own['coordinates']}"
+        if coordinates != settings["coordinates"]:
+            text = f"uses {coordinates} coordinates instead of {settings['coordinates']}"
             yield "resize-coordinates", text, 2, {"coordinates": coordinates}
-        if own["kind"] == "nearest":
-            yield from _roundings(own, coordinates)
-    if own["kind"] == "cubic":
+        if settings["kind"] == "nearest":
+            yield from _change_rounding(settings, coordinates)
+    if settings["kind"] == "cubic":
         for a in (-0.5, -0.75, -1.0):
-            if a != own.get("cubic"):
-                text = f"uses cubic coefficient {a} instead of {own.get('cubic')}"
+            if a != settings.get("cubic"):
+                text = f"uses cubic coefficient {a} instead of {settings.get('cubic')}"
                 yield "resize-cubic", text, 2, {"cubic": a}
-    if own["kind"] != "nearest":
+    if settings["kind"] != "nearest":
         text = (
             "does not antialias; the reference does"
-            if own.get("antialias")
+            if settings.get("antialias")
             else "antialiases; the reference does not"
         )
-        yield "resize-antialias", text, 2, {"antialias": not own.get("antialias")}
-    for kind, text in _KINDS.items():
-        if kind != own["kind"]:
+        yield "resize-antialias", text, 2, {"antialias": not settings.get("antialias")}
+    for kind, text in _TEXT_BY_KIND.items():
+        if kind != settings["kind"]:
             for coordinates in COORDINATES[:3]:
-                changed = {"kind": kind, "coordinates": coordinates}
-                said = f"uses {text} interpolation ({coordinates}) instead of {_KINDS[own['kind']]}"
-                yield "resize-kind", said, 1, changed
+                changes = {"kind": kind, "coordinates": coordinates}
+                title = (
+                    f"uses {text} interpolation ({coordinates})"
+                    f" instead of {_TEXT_BY_KIND[settings['kind']]}"
+                )
+                yield "resize-kind", title, 1, changes
 
 
-def _roundings(own: Settings, coordinates: str) -> Iterator[Change]:
-    """Other ways to round to the nearest element; with other coordinates they are less simple."""
-    simplicity = 2 if coordinates == own["coordinates"] else 1
+def _change_rounding(settings: Settings, coordinates: str) -> Iterator[Change]:
+    """Yield other ways to round to the nearest element, less simple with other coordinates."""
+    simplicity = 2 if coordinates == settings["coordinates"] else 1
     for rounding in ROUNDINGS:
-        if rounding != own.get("rounding"):
-            changed = {"coordinates": coordinates, "rounding": rounding}
+        if rounding != settings.get("rounding"):
+            changes = {"coordinates": coordinates, "rounding": rounding}
             text = (
-                f"rounds {coordinates} coordinates with {rounding} instead of {own.get('rounding')}"
+                f"rounds {coordinates} coordinates with {rounding}"
+                f" instead of {settings.get('rounding')}"
             )
-            yield "resize-rounding", text, simplicity, changed
+            yield "resize-rounding", text, simplicity, changes

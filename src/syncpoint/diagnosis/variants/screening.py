@@ -1,7 +1,7 @@
-"""A few elements of a large op that stand for all: what they rule out need not be computed.
+"""Screen variants of a large op on a sample of its elements, to compute fewer of them in full.
 
-Of a convolution some output channels, of a row-wise op some rows, of an elementwise op some
-elements; always those that are worst off among them, since an error may sit in few places.
+The sample has some output channels of a convolution, some rows of a row-wise op, or some elements
+of an elementwise op. It always includes the worst ones, because an error may affect few elements.
 """
 
 from __future__ import annotations
@@ -14,133 +14,148 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.diagnosis.numpy_ops.registry import readings, results
-from syncpoint.diagnosis.variants.protocol import Array, Seen
+from syncpoint.diagnosis.variants.protocol import Array, OpUnderTest
 from syncpoint.run.model import Edge
 
-_SAMPLE = 1 << 15
-_WORST = 1 << 10
-"""Elements that a variant must promise to explain before all are looked at."""
+_MAX_SAMPLED_ELEMENTS = 1 << 15
+"""Number of evenly spaced elements that a variant is tested on before all elements are."""
+_WORST_ELEMENTS = 1 << 10
+"""Number of elements with the greatest errors in the same sample."""
+MIN_SCREENED_ELEMENTS = 1 << 17
+"""Minimum output size for screening; below it a full computation is as fast."""
+_MAX_CHANNELS = 4
+_MAX_REDUCED_ELEMENTS = 1 << 15
 
 
-LARGE = 1 << 17
-"""Elements from which it pays."""
-_CHANNELS = 4
-_ELEMENTS = 1 << 15
-
-
-def thinned(seen: Seen) -> Seen | None:
-    """The op on fewer elements; None where it is small or has no such form."""
+def reduce_op(tested_op: OpUnderTest) -> OpUnderTest | None:
+    """Reduce an op to fewer elements; None if it is small or cannot be reduced."""
     if (
-        seen.target is None
-        or seen.output.size < LARGE
-        or None in [None if a is None else 1 for a in seen.arguments]
+        tested_op.target is None
+        or tested_op.output.size < MIN_SCREENED_ELEMENTS
+        or None in [None if a is None else 1 for a in tested_op.arguments]
     ):
         return None
-    arguments = [a for a in seen.arguments if a is not None]
-    error = np.abs(np.nan_to_num(seen.target - seen.output))
-    for way in (_elements, _channels, _rows):
-        found = way(seen, arguments, error)
-        if found is None:
+    arguments = [a for a in tested_op.arguments if a is not None]
+    error = np.abs(np.nan_to_num(tested_op.target - tested_op.output))
+    for select in (_select_elements, _select_channels, _select_rows):
+        selection = select(tested_op, arguments, error)
+        if selection is None:
             continue
-        few, cut = found
-        thin = replace(
-            seen,
-            arguments=few,
-            output=cut(seen.output),
-            target=cut(seen.target),
-            again=_again(seen, few),
-            end=cut(seen.target),
-            reach=_itself,
+        selected_arguments, cut = selection
+        reduced = replace(
+            tested_op,
+            arguments=selected_arguments,
+            output=cut(tested_op.output),
+            target=cut(tested_op.target),
+            rerun=_rerun_reduced(tested_op, selected_arguments),
+            region_target=cut(tested_op.target),
+            run_to_region_end=_return_value,
             values={},
             siblings={},
-            kept=None if seen.kept is None else cut(seen.kept),
+            kept=None if tested_op.kept is None else cut(tested_op.kept),
         )
-        if thin.bound is not None:
-            return thin
+        if reduced.bound is not None:
+            return reduced
     return None
 
 
-def _itself(value: Array) -> Array:
+def _return_value(value: Array) -> Array:
     return value
 
 
-def _again(seen: Seen, few: list[Array]) -> Any:
-    def again(changed: Mapping[Edge, Array]) -> Array | None:
-        given = [changed.get(e, a) for e, a in zip(seen.op.inputs, few, strict=True)]
-        for bound in readings(seen.op, given):
-            found = results(bound)
-            if found:
-                return found[0]
+def _rerun_reduced(tested_op: OpUnderTest, selected_arguments: list[Array]) -> Any:
+    def rerun(changed: Mapping[Edge, Array]) -> Array | None:
+        arguments = [
+            changed.get(e, a) for e, a in zip(tested_op.op.inputs, selected_arguments, strict=True)
+        ]
+        for bound in readings(tested_op.op, arguments):
+            outputs = results(bound)
+            if outputs:
+                return outputs[0]
         return None
 
-    return again
+    return rerun
 
 
-def _elements(seen: Seen, arguments: list[Array], error: Array) -> Any:
-    shape = seen.output.shape
+def _select_elements(tested_op: OpUnderTest, arguments: list[Array], error: Array) -> Any:
+    shape = tested_op.output.shape
     if not all(a.shape == shape or a.size == 1 for a in arguments):
         return None
-    if seen.kind in ("softmax", "log_softmax", "layer_norm", "rms_norm", "cumsum", "transpose"):
+    if tested_op.kind in (
+        "softmax",
+        "log_softmax",
+        "layer_norm",
+        "rms_norm",
+        "cumsum",
+        "transpose",
+    ):
         return None
-    at = _worst_and_even(error.reshape(-1), _ELEMENTS)
+    indices = _choose_indices(error.reshape(-1), _MAX_REDUCED_ELEMENTS)
 
     def cut(value: Array) -> Array:
-        return value.reshape(-1)[at] if value.shape == shape else value
+        return value.reshape(-1)[indices] if value.shape == shape else value
 
     return [cut(a) for a in arguments], cut
 
 
-def _channels(seen: Seen, arguments: list[Array], error: Array) -> Any:
-    """Along the axis of channels: those that an output channel reads are kept whole."""
-    output = seen.output
-    if output.ndim < 3 or output.shape[1] <= _CHANNELS:
+def _select_channels(tested_op: OpUnderTest, arguments: list[Array], error: Array) -> Any:
+    """Select output channels; the input of a convolution keeps all its channels."""
+    output = tested_op.output
+    if output.ndim < 3 or output.shape[1] <= _MAX_CHANNELS:
         return None
-    others = tuple(a for a in range(output.ndim) if a != 1)
-    at = _worst_and_even(error.sum(others), _CHANNELS)
+    other_axes = tuple(a for a in range(output.ndim) if a != 1)
+    indices = _choose_indices(error.sum(other_axes), _MAX_CHANNELS)
     n = output.shape[1]
-    if seen.kind == "conv":
-        if int(seen.attribute("groups", "group", default=1)) != 1 or len(arguments) < 2:
+    if tested_op.kind == "conv":
+        if int(tested_op.attribute("groups", "group", default=1)) != 1 or len(arguments) < 2:
             return None
-        few = [arguments[0], arguments[1][at], *(a[at] for a in arguments[2:])]
-        return few, lambda value: value[:, at]
-    if seen.kind in ("max_pool", "avg_pool", "global_pool", "upsample", "batch_norm"):
+        selected = [arguments[0], arguments[1][indices], *(a[indices] for a in arguments[2:])]
+        return selected, lambda value: value[:, indices]
+    if tested_op.kind in ("max_pool", "avg_pool", "global_pool", "upsample", "batch_norm"):
         if arguments[0].ndim != output.ndim or arguments[0].shape[1] != n:
             return None
-        few = [arguments[0][:, at], *(a[at] if a.shape == (n,) else a for a in arguments[1:])]
-        return few, lambda value: value[:, at]
+        selected = [
+            arguments[0][:, indices],
+            *(a[indices] if a.shape == (n,) else a for a in arguments[1:]),
+        ]
+        return selected, lambda value: value[:, indices]
     return None
 
 
-def _rows(seen: Seen, arguments: list[Array], error: Array) -> Any:
-    """Rows along the last axis, each computed for itself."""
-    output = seen.output
+def _select_rows(tested_op: OpUnderTest, arguments: list[Array], error: Array) -> Any:
+    """Select rows along the last axis, if each row is computed independently."""
+    output = tested_op.output
     if output.ndim < 2 or not arguments or arguments[0].ndim != output.ndim:
         return None
     x = arguments[0]
     width = output.shape[-1]
     if x.shape[:-1] != output.shape[:-1]:
         return None
-    rest = arguments[1:]
-    if seen.kind == "matmul":
-        if len(rest) < 1 or rest[0].ndim != 2 or any(a.ndim > 1 for a in rest[1:]):
+    other_arguments = arguments[1:]
+    if tested_op.kind == "matmul":
+        if (
+            len(other_arguments) < 1
+            or other_arguments[0].ndim != 2
+            or any(a.ndim > 1 for a in other_arguments[1:])
+        ):
             return None
-    elif seen.kind in ("layer_norm", "rms_norm", "softmax", "log_softmax"):
-        if x.shape != output.shape or any(a.shape != (width,) for a in rest):
+    elif tested_op.kind in ("layer_norm", "rms_norm", "softmax", "log_softmax"):
+        if x.shape != output.shape or any(a.shape != (width,) for a in other_arguments):
             return None
-        if seen.attribute("dim", "axis", default=-1) != -1:
+        if tested_op.attribute("dim", "axis", default=-1) != -1:
             return None
     else:
         return None
-    rows = error.reshape(-1, width).sum(1)
-    at = _worst_and_even(rows, max(_ELEMENTS // max(width, x.shape[-1]), 8))
+    row_errors = error.reshape(-1, width).sum(1)
+    indices = _choose_indices(row_errors, max(_MAX_REDUCED_ELEMENTS // max(width, x.shape[-1]), 8))
 
     def cut(value: Array) -> Array:
-        return value.reshape(-1, value.shape[-1])[at]
+        return value.reshape(-1, value.shape[-1])[indices]
 
-    return [cut(x), *rest], cut
+    return [cut(x), *other_arguments], cut
 
 
-def _worst_and_even(error: Array, count: int) -> NDArray[np.int64]:
+def _choose_indices(error: Array, count: int) -> NDArray[np.int64]:
     if error.size <= count:
         return np.arange(error.size)
     half = max(count // 2, 1)
@@ -149,10 +164,10 @@ def _worst_and_even(error: Array, count: int) -> NDArray[np.int64]:
     return np.unique(np.concatenate([worst, even]))
 
 
-def places_to_try(error: Array) -> NDArray[np.int64]:
-    """Places spread evenly, and those of the greatest errors, which may be few."""
-    if error.size <= _SAMPLE:
+def choose_sample_indices(error: Array) -> NDArray[np.int64]:
+    """Choose evenly spaced indices and those of the greatest errors."""
+    if error.size <= _MAX_SAMPLED_ELEMENTS:
         return np.arange(error.size)
-    even = np.arange(0, error.size, -(-error.size // _SAMPLE))
-    worst = np.argpartition(np.abs(error), -_WORST)[-_WORST:]
+    even = np.arange(0, error.size, -(-error.size // _MAX_SAMPLED_ELEMENTS))
+    worst = np.argpartition(np.abs(error), -_WORST_ELEMENTS)[-_WORST_ELEMENTS:]
     return np.unique(np.concatenate([even, worst]))

@@ -1,4 +1,4 @@
-"""Numbers that a variant leaves open: which of them gives what the target has."""
+"""Solve for a number that a variant leaves open, such as an epsilon or a scale."""
 
 from __future__ import annotations
 
@@ -7,117 +7,124 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from syncpoint.diagnosis.variants.protocol import Array, Seen
+from syncpoint.diagnosis.variants.protocol import Array, OpUnderTest
 from syncpoint.run.statistics import rms
 
-_ROUNDS = 12
-_HALVINGS = 5
-_LEAST = 32
-"""Elements that must be there to solve for a number and still prove something."""
-_AS_GOOD = 1.05
-"""A round number that leaves so many times what the best one leaves is meant."""
+_MAX_NEWTON_STEPS = 12
+_MAX_STEP_HALVINGS = 5
+_MIN_ELEMENTS = 32
+"""Minimum number of elements to solve for a number and still have evidence for it."""
+_MAX_ROUND_NUMBER_ERROR_RATIO = 1.05
+"""Maximum residual at which a round number is preferred, as a multiple of the best one."""
 
 
 @dataclass(frozen=True)
-class Solved:
-    """The number, and what the op gives with it."""
+class SolvedNumber:
+    """A number and the output of the op with it."""
 
     number: float
     value: Array
-    left: float
-    """Root mean square of what it does not explain."""
+    residual_rms: float
+    """RMS error of the target that remains."""
 
 
 @dataclass(frozen=True)
 class _Trial:
-    """A number, and how near it leads to the target."""
+    """A number and the error that remains with it."""
 
     number: float
-    left: float
-    """Root mean square of what it does not explain."""
-    end: Array
-    """What the region gives with it."""
+    residual_rms: float
+    """RMS error of the target that remains."""
+    region_output: Array
+    """Output of the region with this number."""
 
 
-def solved(
-    seen: Seen,
-    form: Callable[[float], Array],
+def solve_number(
+    tested_op: OpUnderTest,
+    compute: Callable[[float], Array],
     starts: Iterable[float],
-    known: Iterable[float] = (),
-) -> Solved | None:
-    """The number above zero for which `form` leads to the target's numbers as nearly as any does;
-    one of `known` where that is as good. None where no start leads anywhere."""
-    target = seen.end
-    if target is None or target.size < _LEAST:
+    round_numbers: Iterable[float] = (),
+) -> SolvedNumber | None:
+    """Find the positive number for which `compute` explains the target best; one of
+    `round_numbers` if that is as good. None if no start can be computed."""
+    target = tested_op.region_target
+    if target is None or target.size < _MIN_ELEMENTS:
         return None
 
     def attempt(number: float) -> _Trial | None:
-        return _try_number(number, target, seen.reach(form(number)))
+        return _try_number(number, target, tested_op.run_to_region_end(compute(number)))
 
     trials = [trial for start in starts if (trial := attempt(start)) is not None]
     if not trials:
         return None
-    best = _descend(attempt, target, min(trials, key=lambda trial: trial.left))
-    for candidate in known:
-        near = attempt(candidate) if 0.5 < candidate / best.number < 2 else None
-        if near is not None and near.left <= _AS_GOOD * best.left:
-            best = near
+    best = _descend(attempt, target, min(trials, key=lambda trial: trial.residual_rms))
+    for candidate in round_numbers:
+        trial_at_candidate = attempt(candidate) if 0.5 < candidate / best.number < 2 else None
+        if (
+            trial_at_candidate is not None
+            and trial_at_candidate.residual_rms <= _MAX_ROUND_NUMBER_ERROR_RATIO * best.residual_rms
+        ):
+            best = trial_at_candidate
             break
-    return Solved(best.number, form(best.number), best.left)
+    return SolvedNumber(best.number, compute(best.number), best.residual_rms)
 
 
-def _try_number(number: float, target: Array, end: Array | None) -> _Trial | None:
-    """How near a number leads to the target; None where too few elements tell."""
-    if end is None or end.shape != target.shape:
+def _try_number(number: float, target: Array, region_output: Array | None) -> _Trial | None:
+    """Compute the error that remains with a number; None if too few elements are finite."""
+    if region_output is None or region_output.shape != target.shape:
         return None
-    rest = (np.asarray(target, np.float64) - end).reshape(-1)
-    rest = rest[np.isfinite(rest)]
-    if rest.size < _LEAST:
+    residual = (np.asarray(target, np.float64) - region_output).reshape(-1)
+    residual = residual[np.isfinite(residual)]
+    if residual.size < _MIN_ELEMENTS:
         return None
-    return _Trial(number, rms(rest), end)
+    return _Trial(number, rms(residual), region_output)
 
 
 def _descend(attempt: Callable[[float], _Trial | None], target: Array, best: _Trial) -> _Trial:
-    """Follow the slope to the number that leaves least."""
-    for _ in range(_ROUNDS):
+    """Improve a number by Newton steps until the error stops decreasing."""
+    for _ in range(_MAX_NEWTON_STEPS):
         step = _newton_step(attempt(best.number * (1 + 1e-4)), best, target)
         if step is None:
             break
-        after = _first_better(attempt, best, step)
-        if after is None:
+        better = _find_better_trial(attempt, best, step)
+        if better is None:
             break
-        is_done = after.left > 0.999 * best.left
-        best = after
+        is_done = better.residual_rms > 0.999 * best.residual_rms
+        best = better
         if is_done:
             break
     return best
 
 
-def _newton_step(near: _Trial | None, best: _Trial, target: Array) -> float | None:
-    """By which share the number should grow, from a trial right beside it; None where that has no
-    effect."""
-    if near is None:
+def _newton_step(neighbor: _Trial | None, best: _Trial, target: Array) -> float | None:
+    """Return the relative step to the best number, from a trial close to it; None if the number
+    has no effect."""
+    if neighbor is None:
         return None
-    slope = (near.end - best.end) / 1e-4
-    use = np.isfinite(slope) & np.isfinite(target) & np.isfinite(best.end)
-    steep = float(np.sum(np.square(slope[use])))
-    return float(np.sum(slope[use] * (target - best.end)[use])) / steep if steep else None
+    slope = (neighbor.region_output - best.region_output) / 1e-4
+    is_usable = np.isfinite(slope) & np.isfinite(target) & np.isfinite(best.region_output)
+    slope_energy = float(np.sum(np.square(slope[is_usable])))
+    return (
+        float(np.sum(slope[is_usable] * (target - best.region_output)[is_usable])) / slope_energy
+        if slope_energy
+        else None
+    )
 
 
-def _first_better(
+def _find_better_trial(
     attempt: Callable[[float], _Trial | None], best: _Trial, step: float
 ) -> _Trial | None:
-    """The first trial that leaves less, of a step and its halves."""
-    for _ in range(_HALVINGS):
-        # Most are nearly linear in the number; towards zero by factors, never beyond it.
+    """Return the first trial with a smaller error: a step, or one of its halves."""
+    for _ in range(_MAX_STEP_HALVINGS):
+        # Most variants are nearly linear in the number. Large steps down are factors: it stays > 0.
         factor = 1 + step if step > -0.5 else float(np.exp(max(step, -3.0)))
-        after = attempt(best.number * factor)
-        if after is not None and after.left < best.left:
-            return after
+        trial = attempt(best.number * factor)
+        if trial is not None and trial.residual_rms < best.residual_rms:
+            return trial
         step /= 2
     return None
 
 
-def plain(number: float) -> str:
-    """A number as people write it: 1e-06, 0.125."""
+def format_number(number: float) -> str:
+    """Format a number with three significant digits: 1e-06, 0.125."""
     return f"{number:.3g}"

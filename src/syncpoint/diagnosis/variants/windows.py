@@ -1,4 +1,4 @@
-"""Windows of convolutions and pools: borders, strides, dilation, and what a pool takes."""
+"""Variants of windows (convolutions, pools): padding, stride, dilation, pool kind."""
 
 from __future__ import annotations
 
@@ -7,175 +7,191 @@ from math import prod
 
 import numpy as np
 
-from syncpoint.diagnosis.variants.protocol import Hypothesis, Seen, variant_with_settings
+from syncpoint.diagnosis.variants.protocol import Hypothesis, OpUnderTest, variant_with_settings
 
-_MODES = {
+_TEXT_BY_PADDING_MODE = {
     "replicate": "the repeated edge",
     "reflect": "a mirror image",
     "circular": "values of the opposite edge",
 }
 
 
-def windows(seen: Seen) -> Iterable[Hypothesis]:
-    """For convolutions and pools."""
-    if seen.kind not in ("conv", "max_pool", "avg_pool", "global_pool"):
+def vary_windows(tested_op: OpUnderTest) -> Iterable[Hypothesis]:
+    """Vary convolutions and pools."""
+    if tested_op.kind not in ("conv", "max_pool", "avg_pool", "global_pool"):
         return
-    bound = seen.bound
+    bound = tested_op.bound
     if bound is None:
         return
     settings = bound.settings
     if "pads" not in settings:
-        yield from _whole(seen)
+        yield from _vary_adaptive_pool(tested_op)
         return
     pads = [(int(a), int(b)) for a, b in settings["pads"]]
     stride = [int(s) for s in settings["stride"]]
-    for kind, text, changed in _borders(pads):
-        yield from variant_with_settings(seen, kind, text, 2, pads=changed)
+    for kind, text, changed_pads in _change_borders(pads):
+        yield from variant_with_settings(tested_op, kind, text, 2, pads=changed_pads)
     if any(s > 1 for s in stride):
-        # Windows that begin one later: the same borders read from another start.
-        late = [(a - 1, b + 1) if s > 1 else (a, b) for (a, b), s in zip(pads, stride, strict=True)]
+        # Move the padding so that all windows start one element later.
+        later_pads = [
+            (a - 1, b + 1) if s > 1 else (a, b) for (a, b), s in zip(pads, stride, strict=True)
+        ]
         yield from variant_with_settings(
-            seen, "stride-offset", "starts its windows one element later", 1, pads=late
+            tested_op, "stride-offset", "starts its windows one element later", 1, pads=later_pads
         )
     dilation = [int(d) for d in settings["dilation"]]
     if any(d > 1 for d in dilation):
-        kernel = _kernel(seen)
-        more = [(d - 1) * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
+        kernel = _kernel_size(tested_op)
+        extra = [(d - 1) * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
         ones = [1] * len(dilation)
-        for kind, text, given in (
+        for kind, text, changed_pads in (
             (
                 "dilation-ignored",
                 f"ignores its dilation {dilation} and pads to keep its size",
-                [(a - m // 2, b - (m - m // 2)) for (a, b), m in zip(pads, more, strict=True)],
+                [(a - m // 2, b - (m - m // 2)) for (a, b), m in zip(pads, extra, strict=True)],
             ),
             ("dilation-ignored", f"ignores its dilation {dilation}", pads),
             (
                 "dilation-ignored",
                 f"ignores its dilation {dilation} and starts all windows at the first element",
-                [(a, b - m) for (a, b), m in zip(pads, more, strict=True)],
+                [(a, b - m) for (a, b), m in zip(pads, extra, strict=True)],
             ),
         ):
-            yield from variant_with_settings(seen, kind, text, 2, pads=given, dilation=ones)
-    if seen.kind == "conv":
-        yield from _conv(seen, pads)
+            yield from variant_with_settings(
+                tested_op, kind, text, 2, pads=changed_pads, dilation=ones
+            )
+    if tested_op.kind == "conv":
+        yield from _vary_conv(tested_op, pads)
     else:
-        yield from _pool(seen, pads)
+        yield from _vary_pool(tested_op, pads)
 
 
-def _kernel(seen: Seen) -> list[int]:
-    assert seen.bound is not None
-    given = seen.bound.settings.get("kernel")
-    return list(given) if given is not None else list(seen.bound.arrays[1].shape[2:])
+def _kernel_size(tested_op: OpUnderTest) -> list[int]:
+    assert tested_op.bound is not None
+    kernel = tested_op.bound.settings.get("kernel")
+    return list(kernel) if kernel is not None else list(tested_op.bound.arrays[1].shape[2:])
 
 
-def _borders(pads: list[tuple[int, int]]) -> Iterator[tuple[str, str, list[tuple[int, int]]]]:
+def _change_borders(
+    pads: list[tuple[int, int]],
+) -> Iterator[tuple[str, str, list[tuple[int, int]]]]:
     if not any(a or b for a, b in pads):
         return
-    back = [(a + b, 0) for a, b in pads]
-    front = [(0, a + b) for a, b in pads]
-    own = "on both sides" if all(a == b for a, b in pads) else f"{pads} (start, end)"
-    said = f"; the reference pads {own}"
-    yield "padding-side", f"pads only at the start (left, top){said}", back
-    yield "padding-side", f"pads only at the end (right, bottom){said}", front
+    start_only = [(a + b, 0) for a, b in pads]
+    end_only = [(0, a + b) for a, b in pads]
+    reference_padding = "on both sides" if all(a == b for a, b in pads) else f"{pads} (start, end)"
+    comparison = f"; the reference pads {reference_padding}"
+    yield "padding-side", f"pads only at the start (left, top){comparison}", start_only
+    yield "padding-side", f"pads only at the end (right, bottom){comparison}", end_only
     if any(a != b for a, b in pads):
         yield (
             "padding-side",
-            f"swaps the padding of start and end{said}",
+            f"swaps the padding of start and end{comparison}",
             [(b, a) for a, b in pads],
         )
     later = [(a - 1, b + 1) if a else (a, b) for a, b in pads]
-    sooner = [(a + 1, b - 1) if b else (a, b) for a, b in pads]
-    yield "padding-side", f"pads one element less at the start and one more at the end{said}", later
+    earlier = [(a + 1, b - 1) if b else (a, b) for a, b in pads]
     yield (
         "padding-side",
-        f"pads one element more at the start and one less at the end{said}",
-        sooner,
+        f"pads one element less at the start and one more at the end{comparison}",
+        later,
+    )
+    yield (
+        "padding-side",
+        f"pads one element more at the start and one less at the end{comparison}",
+        earlier,
     )
     if len(pads) == 2 and pads[0] != pads[1]:
         yield "padding-axes", "swaps the padding of height and width", pads[::-1]
 
 
-def _conv(seen: Seen, pads: list[tuple[int, int]]) -> Iterator[Hypothesis]:
-    assert seen.bound is not None
-    settings = seen.bound.settings
+def _vary_conv(tested_op: OpUnderTest, pads: list[tuple[int, int]]) -> Iterator[Hypothesis]:
+    assert tested_op.bound is not None
+    settings = tested_op.bound.settings
     if any(a or b for a, b in pads):
-        for mode, what in _MODES.items():
+        for mode, fill_text in _TEXT_BY_PADDING_MODE.items():
             yield from variant_with_settings(
-                seen,
+                tested_op,
                 "padding-mode",
-                f"pads with {what} (mode {mode}) instead of {settings.get('mode', 'zeros')}",
+                f"pads with {fill_text} (mode {mode}) instead of {settings.get('mode', 'zeros')}",
                 2,
                 mode=mode,
             )
     groups = int(settings["groups"])
-    if groups > 1 and seen.output.shape[1] > groups:
-        out, channels = seen.output, seen.output.shape[1]
-        apart = out.reshape(out.shape[0], groups, channels // groups, *out.shape[2:])
-        value = np.swapaxes(apart, 1, 2).reshape(out.shape)
+    if groups > 1 and tested_op.output.shape[1] > groups:
+        out, channels = tested_op.output, tested_op.output.shape[1]
+        grouped = out.reshape(out.shape[0], groups, channels // groups, *out.shape[2:])
+        value = np.swapaxes(grouped, 1, 2).reshape(out.shape)
         yield Hypothesis(
             "groups-interleaved", "interleaves the output channels of its groups", value
         )
-    if groups > 1 and seen.wants("groups-misread"):
-        x = seen.bound.arrays[0]
+    if groups > 1 and tested_op.is_requested("groups-misread"):
+        x = tested_op.bound.arrays[0]
         parts = x.reshape(x.shape[0], -1, groups, *x.shape[2:])
-        other = seen.ran(seen.bound.on(np.swapaxes(parts, 1, 2).reshape(x.shape)))
-        if other is not None:
+        regrouped = tested_op.run_bound(
+            tested_op.bound.on(np.swapaxes(parts, 1, 2).reshape(x.shape))
+        )
+        if regrouped is not None:
             text = "assigns interleaved input channels to its groups"
-            yield Hypothesis("groups-misread", text, other)
+            yield Hypothesis("groups-misread", text, regrouped)
 
 
-def _pool(seen: Seen, pads: list[tuple[int, int]]) -> Iterator[Hypothesis]:
-    assert seen.bound is not None
-    settings = seen.bound.settings
-    bordered = any(a or b for a, b in pads) or settings["ceil"]
-    other = "avg" if settings["kind"] == "max" else "max"
+def _vary_pool(tested_op: OpUnderTest, pads: list[tuple[int, int]]) -> Iterator[Hypothesis]:
+    assert tested_op.bound is not None
+    settings = tested_op.bound.settings
+    has_border = any(a or b for a, b in pads) or settings["ceil"]
+    other_kind = "avg" if settings["kind"] == "max" else "max"
     names = {"avg": "mean", "max": "maximum"}
-    text = f"returns the {names[other]} of each window instead of the {names[settings['kind']]}"
-    yield from variant_with_settings(seen, "pool-kind", text, 1, kind=other)
+    text = (
+        f"returns the {names[other_kind]} of each window instead of the {names[settings['kind']]}"
+    )
+    yield from variant_with_settings(tested_op, "pool-kind", text, 1, kind=other_kind)
     rounding = "down instead of up" if settings["ceil"] else "up instead of down"
     text = f"rounds its output size {rounding} (ceil_mode)"
-    yield from variant_with_settings(seen, "pool-ceil-mode", text, 1, ceil=not settings["ceil"])
+    yield from variant_with_settings(
+        tested_op, "pool-ceil-mode", text, 1, ceil=not settings["ceil"]
+    )
     if settings["kind"] == "max":
-        if bordered:
+        if has_border:
             text = "pads with 0 instead of -inf"
-            yield from variant_with_settings(seen, "pool-pad-value", text, 2, border=0.0)
+            yield from variant_with_settings(tested_op, "pool-pad-value", text, 2, border=0.0)
         return
     size = prod(settings["kernel"])
-    if bordered:
-        counted = settings["include_pad"]
+    if has_border:
+        counts_padding = settings["include_pad"]
         text = (
             "leaves the padding out of its means (count_include_pad is True in the reference)"
-            if counted
+            if counts_padding
             else "counts the padding in its means (count_include_pad is False in the reference)"
         )
-        changed = {"include_pad": not counted, "divisor": None}
-        yield from variant_with_settings(seen, "pool-count-include-pad", text, 2, **changed)
+        changes = {"include_pad": not counts_padding, "divisor": None}
+        yield from variant_with_settings(tested_op, "pool-count-include-pad", text, 2, **changes)
         text = f"divides every sum by {size}, the size of a whole window"
-        yield from variant_with_settings(seen, "pool-divisor", text, 1, divisor=float(size))
+        yield from variant_with_settings(tested_op, "pool-divisor", text, 1, divisor=float(size))
     yield from variant_with_settings(
-        seen, "pool-sum", "returns sums instead of means", 1, divisor=1.0
+        tested_op, "pool-sum", "returns sums instead of means", 1, divisor=1.0
     )
 
 
-def _whole(seen: Seen) -> Iterator[Hypothesis]:
-    """Pools that adapt to their input."""
-    assert seen.bound is not None
-    if seen.bound.settings.get("kind") == "avg":
+def _vary_adaptive_pool(tested_op: OpUnderTest) -> Iterator[Hypothesis]:
+    """Vary adaptive and global pools."""
+    assert tested_op.bound is not None
+    if tested_op.bound.settings.get("kind") == "avg":
         yield from variant_with_settings(
-            seen,
+            tested_op,
             "pool-kind",
             "returns the maximum of each window instead of the mean",
             1,
             kind="max",
         )
-        x = seen.bound.arrays[0]
-        size = x[0, 0].size / max(seen.output[0, 0].size, 1) if x.ndim > 2 else 1.0
+        x = tested_op.bound.arrays[0]
+        size = x[0, 0].size / max(tested_op.output[0, 0].size, 1) if x.ndim > 2 else 1.0
         yield Hypothesis(
-            "pool-sum", "returns sums instead of means", seen.output * size, simplicity=1
+            "pool-sum", "returns sums instead of means", tested_op.output * size, simplicity=1
         )
     else:
         yield from variant_with_settings(
-            seen,
+            tested_op,
             "pool-kind",
             "returns the mean of each window instead of the maximum",
             1,

@@ -1,5 +1,5 @@
-"""Weights that were cut off when they were made integers: many of them are the last integer that is
-used, whatever the type could hold, and all others are what they should be."""
+"""Weights that were clipped by quantization: many elements are the first or last integer in use,
+and all others are correct."""
 
 from __future__ import annotations
 
@@ -9,72 +9,74 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.diagnosis.budget import real_values, stored_values
+from syncpoint.diagnosis.budget import read_real_values, read_stored_values
 from syncpoint.run.model import Kept, Tensor
 from syncpoint.run.reader import Run
 
 Array = NDArray[Any]
-_LEAST = 4
-"""Elements of a channel that tell its factor."""
+_MIN_CHANNEL_ELEMENTS = 4
+"""Minimum number of unclipped elements to compute the factor of a channel."""
 
 
 @dataclass(frozen=True)
-class Cut:
-    """A weight of the reference as it is with the target's ends."""
+class ClippedWeight:
+    """A weight of the reference, clipped to the range of the target's integers."""
 
     value: Array
     low: float
     high: float
     share: float
     greatest: float
-    """As the target has it: a norm that was folded in is part of it."""
+    """Largest magnitude outside the range, in the target's scale: it includes a folded norm."""
 
 
-def cut_weight(run: Run, tensor: Tensor, value: Array) -> Cut | None:
-    """What the target's integers leave of a weight; None where they cut nothing off, or are not
-    of this weight."""
+def clip_weight(run: Run, tensor: Tensor, value: Array) -> ClippedWeight | None:
+    """Clip a weight to the range of the target's integers; None if nothing is outside the range, or
+    the integers are of another weight."""
     if tensor.kept is not Kept.VALUES or tensor.quantization is None or value.ndim < 2:
         return None
-    stored, real = stored_values(run, tensor), real_values(run, tensor)
+    stored, real = read_stored_values(run, tensor), read_real_values(run, tensor)
     if stored is None or real is None:
         return None
-    whole = np.asarray(stored, np.float64)
-    if value.ndim == 2 and real.ndim == 2 and _turned(real, value):
-        whole, real = whole.T, real.T
+    integers = np.asarray(stored, np.float64)
+    if value.ndim == 2 and real.ndim == 2 and _is_transposed(real, value):
+        integers, real = integers.T, real.T
     if real.shape != value.shape or not value.size:
         return None
-    last = (whole == whole.min()) | (whole == whole.max())
+    is_end = (integers == integers.min()) | (integers == integers.max())
     channels = len(value)
-    flat, mine, free = (v.reshape(channels, -1) for v in (value, real, ~last))
-    square = np.sum(np.square(flat) * free, 1)
-    known = (np.count_nonzero(free, 1) >= _LEAST) & (square > 0)
-    if not known.any():
+    reference_rows, target_rows, is_inner = (
+        v.reshape(channels, -1) for v in (value, real, ~is_end)
+    )
+    square = np.sum(np.square(reference_rows) * is_inner, 1)
+    has_factor = (np.count_nonzero(is_inner, 1) >= _MIN_CHANNEL_ELEMENTS) & (square > 0)
+    if not has_factor.any():
         return None
-    factor = np.sum(flat * mine * free, 1) / np.where(known, square, 1.0)
-    factor = np.where(known & (factor > 0), factor, np.median(factor[known]))[:, None]
-    wanted = flat * factor
+    factor = np.sum(reference_rows * target_rows * is_inner, 1) / np.where(has_factor, square, 1.0)
+    factor = np.where(has_factor & (factor > 0), factor, np.median(factor[has_factor]))[:, None]
+    expected_rows = reference_rows * factor
     step = np.max(np.abs(tensor.quantization.scale))
-    low, high = float(mine.min()), float(mine.max())
+    low, high = float(target_rows.min()), float(target_rows.max())
     if len(tensor.quantization.scale) > 1:
-        lows, highs = mine.min(1, keepdims=True), mine.max(1, keepdims=True)
+        lows, highs = target_rows.min(1, keepdims=True), target_rows.max(1, keepdims=True)
     else:
         lows, highs = np.full((1, 1), low), np.full((1, 1), high)
-    beyond = (wanted < lows - step / 2) | (wanted > highs + step / 2)
+    beyond = (expected_rows < lows - step / 2) | (expected_rows > highs + step / 2)
     if not beyond.any() or not factor.all():
         return None
-    made = np.clip(wanted, lows, highs) / factor
-    return Cut(
-        made.reshape(value.shape).astype(value.dtype),
+    clipped_rows = np.clip(expected_rows, lows, highs) / factor
+    return ClippedWeight(
+        clipped_rows.reshape(value.shape).astype(value.dtype),
         low,
         high,
         float(np.mean(beyond)),
-        float(np.abs(wanted[beyond]).max()),
+        float(np.abs(expected_rows[beyond]).max()),
     )
 
 
-def _turned(real: Array, value: Array) -> bool:
-    """Whether a weight lies the other way round; of a square one its values tell."""
+def _is_transposed(real: Array, value: Array) -> bool:
+    """Whether the target's weight is transposed; for a square weight its values decide."""
     if real.T.shape != value.shape or real.shape != value.shape:
         return real.T.shape == value.shape
-    straight, turned = (float(np.sum(value * v)) for v in (real, real.T))
-    return turned > straight
+    straight, transposed = (float(np.sum(value * v)) for v in (real, real.T))
+    return transposed > straight

@@ -1,4 +1,4 @@
-"""What a parameter that differs does to the ops that read it: whether it explains their error."""
+"""Whether a parameter that differs explains the error of the ops that read it."""
 
 from __future__ import annotations
 
@@ -7,75 +7,76 @@ from dataclasses import dataclass
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.experiments.proof import Proof, prove_change
-from syncpoint.diagnosis.weights.recorded_parameters import reference_parameters_behind
+from syncpoint.diagnosis.weights.recorded_parameters import find_reference_parameters_behind
 from syncpoint.run.model import Edge, Role
 
 
 @dataclass(frozen=True)
 class Effect:
-    """What a parameter that differs does to the guilty ops that read it."""
+    """The effect of a parameter that differs on the guilty ops that read it."""
 
     readers: list[Row]
     proofs: list[tuple[Row, Proof, str]]
-    """Readers that could be computed with the target's parameters, and the names of those."""
+    """Readers that could be run with the target's parameters: row, proof and parameter names."""
 
     @property
     def explained(self) -> list[Row]:
-        """The readers whose error it explains."""
+        """The readers whose error the parameter explains."""
         return [reader for reader, proof, _ in self.proofs if proof.explains]
 
     @property
     def rows(self) -> list[Row]:
-        """The readers that a finding about it speaks of."""
+        """The readers that a finding about the parameter names."""
         return self.explained or ([] if self.proofs else self.readers)
 
     @property
     def evidence(self) -> list[str]:
-        """What computing its readers shows."""
+        """Evidence from running the readers with the target's parameters."""
         return [
             proof.words(f"with the target's {names}", reader.target.label)
             for reader, proof, names in self.proofs[:2]
         ]
 
 
-def effect_of(case: Case, row: Row, rows: list[Row]) -> Effect:
-    """What a parameter that differs, of all `rows` that do, does to the ops that read it."""
+def measure_effect(case: Case, row: Row, rows: list[Row]) -> Effect:
+    """Measure the effect of the parameter at `row`; `rows` are all parameters that differ."""
     readers = [g for g in case.guilty if _reads(case, g, row)]
-    proofs = [(g, p) for g in readers if (p := _proof(case, g, row, rows)) is not None]
+    proofs = [(g, p) for g in readers if (p := _prove_effect(case, g, row, rows)) is not None]
     return Effect(readers, [(g, *p) for g, p in proofs])
 
 
-def _proof(case: Case, guilty: Row, row: Row, rows: list[Row]) -> tuple[Proof, str] | None:
-    """What the reference gives with the target's parameter, and if that is not it, with all
-    that differ and the op reads: a weight and its bias go astray together."""
+def _prove_effect(case: Case, guilty: Row, row: Row, rows: list[Row]) -> tuple[Proof, str] | None:
+    """Run the reference with the target's parameter; if that does not explain the error, with all
+    parameters of the op that differ. A weight and its bias are often wrong together."""
     experiment = case.experiment(guilty)
     if experiment is None:
         return None
-    given = {}
-    for one in [row, *rows]:
-        key, ours = one.reference.key, case.values("target", one)
+    changed = {}
+    for parameter_row in [row, *rows]:
+        key, target_values = parameter_row.reference.key, case.values("target", parameter_row)
         edge = Edge(key.op, key.index, Role.PARAMETER)
         if (
             edge in experiment.inputs
-            and ours is not None
-            and experiment.inputs[edge].shape == ours.shape
+            and target_values is not None
+            and experiment.inputs[edge].shape == target_values.shape
         ):
-            given[edge] = ours
-        elif one is row:
+            changed[edge] = target_values
+        elif parameter_row is row:
             return None
-    alone = prove_change(experiment, dict([next(iter(given.items()))]))
-    if alone is None or alone.explains or len(given) < 2:
+    alone = prove_change(experiment, dict([next(iter(changed.items()))]))
+    if alone is None or alone.explains or len(changed) < 2:
         return (alone, row.reference.label) if alone is not None else None
-    together = prove_change(experiment, given)
+    together = prove_change(experiment, changed)
     if together is None or not together.explains:
         return alone, row.reference.label
-    return together, " and ".join(str(edge.op) for edge in given)
+    return together, " and ".join(str(edge.op) for edge in changed)
 
 
 def _reads(case: Case, guilty: Row, row: Row) -> bool:
     key = row.reference.key
     if any(
-        e.op == key.op and e.index == key.index for e in reference_parameters_behind(case, guilty)
+        e.op == key.op and e.index == key.index
+        for e in find_reference_parameters_behind(case, guilty)
     ):
         return True
     op = case.op("target", guilty.target.key.op)

@@ -1,5 +1,5 @@
-"""Which weight a target that does not show its own must have used: guesses, each of them proven by
-what the reference's op gives with it."""
+"""The weight that a target without recorded weights must have used: guesses, each proven by
+running the reference's op with it."""
 
 from __future__ import annotations
 
@@ -10,29 +10,36 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.diagnosis.budget import real_values
+from syncpoint.diagnosis.budget import read_real_values
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.experiments.proof import Proof, prove_change, prove_result
 from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
-from syncpoint.diagnosis.weights.recorded_parameters import target_parameters_behind
-from syncpoint.diagnosis.weights.relations import Relation, distance, integers, likeness, related
-from syncpoint.diagnosis.weights.solve_from_outputs import Effective, effective
+from syncpoint.diagnosis.weights.recorded_parameters import find_target_parameters_behind
+from syncpoint.diagnosis.weights.relations import (
+    Relation,
+    describe_difference,
+    distance,
+    find_relation,
+    propose_integer_rounding,
+)
+from syncpoint.diagnosis.weights.solve_from_outputs import SolvedWeight, solve_weights
 from syncpoint.matching.op_kinds import op_class, op_kind
 from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.model import Edge, Kept, Role
 
 Values = NDArray[np.float64]
 
-_OTHERS = 16
-_CHANNELS = 512
-"""Channels among which a permutation is looked for."""
-_LARGEST = 1 << 24
-"""Elements of a weight that guesses are made of."""
+_MAX_OTHER_WEIGHTS = 16
+"""Maximum number of other weights of the same shape to try."""
+_MAX_PERMUTED_CHANNELS = 512
+"""Maximum number of channels to search for a permutation."""
+_MAX_WEIGHT_ELEMENTS = 1 << 24
+"""Maximum number of elements of a weight to guess."""
 
 
 @dataclass(frozen=True)
-class Hidden:
-    """A weight that explains the target."""
+class HiddenWeight:
+    """A weight that is not recorded and that explains the target's numbers."""
 
     edge: Edge
     kind: str
@@ -41,31 +48,33 @@ class Hidden:
     confidence: float
 
 
-def hidden(case: Case, experiment: RegionExperiment, edges: list[Edge]) -> Hidden | None:
-    """The first guess that gives the target's numbers; None where none does."""
-    # A dropout that still scales what the op reads gives the same numbers as a scaled weight.
-    drops = any(op_kind(op.type).endswith("dropout") for op in experiment.ops)
+def infer_hidden_weight(
+    case: Case, experiment: RegionExperiment, edges: list[Edge]
+) -> HiddenWeight | None:
+    """Return the first guess that gives the target's numbers; None if none does."""
+    # A dropout that scales the op's input gives the same numbers as a scaled weight.
+    has_dropout = any(op_kind(op.type).endswith("dropout") for op in experiment.ops)
     for edge in edges:
         weight = experiment.inputs[edge]
-        if weight.dtype.kind != "f" or not 1 < weight.size <= _LARGEST:
+        if weight.dtype.kind != "f" or not 1 < weight.size <= _MAX_WEIGHT_ELEMENTS:
             continue
-        for guess in _guesses(case, experiment, edge, np.asarray(weight, np.float64)):
+        for guess in _propose_weights(case, experiment, edge, np.asarray(weight, np.float64)):
             if not case.has_time:
                 return None
-            if guess.kind == "scaled" and drops:
+            if guess.kind == "scaled" and has_dropout:
                 continue
-            found = prove_change(experiment, {edge: guess.made})
-            if found is not None and found.exact:
-                # Scaling a weight and scaling the result are one and the same to the numbers.
+            proof = prove_change(experiment, {edge: guess.predicted})
+            if proof is not None and proof.exact:
+                # Scaling the weight and scaling the result give the same numbers.
                 doubtful = guess.kind == "scaled"
-                return Hidden(edge, guess.kind, guess.words, found, 0.8 if doubtful else 0.93)
-    found_by_solving = _solved(experiment, edges)
-    if found_by_solving is not None and found_by_solving.kind == "scaled" and drops:
+                return HiddenWeight(edge, guess.kind, guess.words, proof, 0.8 if doubtful else 0.93)
+    solved = _solve_weight(experiment, edges)
+    if solved is not None and solved.kind == "scaled" and has_dropout:
         return None
-    return found_by_solving
+    return solved
 
 
-def _guesses(
+def _propose_weights(
     case: Case, experiment: RegionExperiment, edge: Edge, weight: Values
 ) -> Iterator[Relation]:
     if weight.ndim >= 2:
@@ -91,9 +100,9 @@ def _guesses(
                 yield Relation(
                     "rounded", f"is the reference's rounded to {dtype.long_name}", rounded
                 )
-        yield from integers(weight)
-    yield from _reordered(experiment, edge, weight)
-    factor = _factor(experiment, edge, weight)
+        yield from propose_integer_rounding(weight)
+    yield from _propose_reordered_rows(experiment, edge, weight)
+    factor = _fit_factor(experiment, edge, weight)
     if factor is not None:
         if abs(factor) < 1e-3:
             if weight.ndim >= 2:
@@ -101,12 +110,14 @@ def _guesses(
         else:
             words = f"is the reference's multiplied by {factor:.5g}"
             yield Relation("scaled", words, factor * weight)
-    yield from _others(case, edge, weight)
+    yield from _propose_other_weights(case, edge, weight)
 
 
-def _reordered(experiment: RegionExperiment, edge: Edge, weight: Values) -> Iterator[Relation]:
-    """Rows in the order in which the target's channels stand, as far as whatever follows in the
-    region only scales, shifts and cuts off each channel."""
+def _propose_reordered_rows(
+    experiment: RegionExperiment, edge: Edge, weight: Values
+) -> Iterator[Relation]:
+    """Propose the rows of the weight in the order of the target's channels. The ops that follow in
+    the region may only scale and shift each channel and apply a ReLU."""
     op = next((op for op in experiment.ops if edge in op.inputs), None)
     before = experiment.output(op) if op is not None else None
     if before is None or before.shape != experiment.truth.shape or before.ndim < 2:
@@ -114,8 +125,8 @@ def _reordered(experiment: RegionExperiment, edge: Edge, weight: Values) -> Iter
     for axis in sorted({1, before.ndim - 1}):
         if before.shape[axis] != weight.shape[0]:
             continue
-        order = _order(
-            *(_by_channel(v, axis) for v in (before, experiment.truth, experiment.target))
+        order = _match_channels(
+            *(_group_by_channel(v, axis) for v in (before, experiment.truth, experiment.target))
         )
         if order is None or (order == np.arange(len(order))).all():
             continue
@@ -124,51 +135,55 @@ def _reordered(experiment: RegionExperiment, edge: Edge, weight: Values) -> Iter
         yield Relation("permuted", words, weight[order])
 
 
-def _by_channel(values: NDArray[Any], axis: int) -> Values:
-    found: Values = np.moveaxis(np.asarray(values, np.float64), axis, 0)
-    return found.reshape(len(found), -1)
+def _group_by_channel(values: NDArray[Any], axis: int) -> Values:
+    channels: Values = np.moveaxis(np.asarray(values, np.float64), axis, 0)
+    return channels.reshape(len(channels), -1)
 
 
-def _order(before: Values, truth: Values, target: Values) -> NDArray[np.int64] | None:
-    """Which channel of the op each channel of the target is made of."""
-    if len(before) > _CHANNELS:
+def _match_channels(before: Values, truth: Values, target: Values) -> NDArray[np.int64] | None:
+    """Return the channel of the op that each channel of the target comes from; None if unclear."""
+    if len(before) > _MAX_PERMUTED_CHANNELS:
         return None
-    found = np.full(len(before), -1)
-    for channel, (mine, exact, own) in enumerate(zip(target, truth, before, strict=True)):
-        kept = (exact != 0) & np.isfinite(exact) & np.isfinite(own)
-        if kept.sum() < 3 or not np.ptp(own[kept]):
+    order = np.full(len(before), -1)
+    for channel, (target_channel, truth_channel, op_channel) in enumerate(
+        zip(target, truth, before, strict=True)
+    ):
+        nonzero = (truth_channel != 0) & np.isfinite(truth_channel) & np.isfinite(op_channel)
+        if nonzero.sum() < 3 or not np.ptp(op_channel[nonzero]):
             continue
-        gain, shift = np.polyfit(own[kept], exact[kept], 1)
-        made = gain * before + shift
-        if (~kept).any():
-            made = np.maximum(made, 0)
-        found[channel] = int(np.square(made - mine).sum(1).argmin())
-    # A channel that is cut off everywhere tells nothing: it gets what the others leave.
-    left = [at for at in range(len(before)) if at not in set(found.tolist())]
-    silent = np.flatnonzero(found < 0)
-    if len(left) != len(silent):
+        gain, shift = np.polyfit(op_channel[nonzero], truth_channel[nonzero], 1)
+        predicted = gain * before + shift
+        if (~nonzero).any():
+            predicted = np.maximum(predicted, 0)
+        order[channel] = int(np.square(predicted - target_channel).sum(1).argmin())
+    # A channel that is zero everywhere matches none: it gets an unused channel.
+    unused = [index for index in range(len(before)) if index not in set(order.tolist())]
+    silent_channels = np.flatnonzero(order < 0)
+    if len(unused) != len(silent_channels):
         return None
-    found[silent] = left
-    return np.asarray(found, np.int64)
+    order[silent_channels] = unused
+    return np.asarray(order, np.int64)
 
 
-def _factor(experiment: RegionExperiment, edge: Edge, weight: Values) -> float | None:
-    """By what the weight must be multiplied: the result is a line in it, where nothing is cut
-    off at zero on the way."""
-    none = experiment.fed({edge: np.zeros_like(weight)})
-    if none is None or none.shape != experiment.target.shape:
+def _fit_factor(experiment: RegionExperiment, edge: Edge, weight: Values) -> float | None:
+    """Fit the factor of the weight. The result is linear in it, except where a ReLU gives zero."""
+    output_of_zeros = experiment.run_with({edge: np.zeros_like(weight)})
+    if output_of_zeros is None or output_of_zeros.shape != experiment.target.shape:
         return None
-    seen = experiment.without_masked((experiment.target != 0) & (experiment.truth != 0))
-    along, moved = (experiment.truth - none)[seen], (experiment.target - none)[seen]
-    square = float(np.vdot(along, along)) if along.size else 0.0
+    nonzero = experiment.without_masked((experiment.target != 0) & (experiment.truth != 0))
+    direction, change = (
+        (experiment.truth - output_of_zeros)[nonzero],
+        (experiment.target - output_of_zeros)[nonzero],
+    )
+    square = float(np.vdot(direction, direction)) if direction.size else 0.0
     if not square or not np.isfinite(square):
         return None
-    factor = float(np.vdot(along, moved)) / square
+    factor = float(np.vdot(direction, change)) / square
     return factor if np.isfinite(factor) else None
 
 
-def _others(case: Case, edge: Edge, weight: Values) -> Iterator[Relation]:
-    """Weights of the same shape that belong elsewhere."""
+def _propose_other_weights(case: Case, edge: Edge, weight: Values) -> Iterator[Relation]:
+    """Propose other weights of the reference with the same shape."""
     reference = case.reference
     if reference is None:
         return
@@ -180,90 +195,98 @@ def _others(case: Case, edge: Edge, weight: Values) -> Iterator[Relation]:
         if tensor.kept is not Kept.VALUES or DTYPES[tensor.dtype].kind is not Kind.FLOAT:
             continue
         tried += 1
-        if tried > _OTHERS:
+        if tried > _MAX_OTHER_WEIGHTS:
             return
-        values = real_values(reference, tensor)
+        values = read_real_values(reference, tensor)
         if values is None:
             continue
         yield Relation("swapped", f"holds the values of {key.op}", values)
 
 
-def _solved(experiment: RegionExperiment, edges: list[Edge]) -> Hidden | None:
-    for found in effective(experiment):
-        weight = np.asarray(experiment.inputs[found.edge], np.float64)
-        if distance(weight, found.weight) <= found.floor:
-            return _bias(experiment, found, edges)
-        if found.edge not in edges:
+def _solve_weight(experiment: RegionExperiment, edges: list[Edge]) -> HiddenWeight | None:
+    for solved in solve_weights(experiment):
+        weight = np.asarray(experiment.inputs[solved.edge], np.float64)
+        if distance(weight, solved.weight) <= solved.floor:
+            return _solve_bias(experiment, solved, edges)
+        if solved.edge not in edges:
             continue
-        relation = related(weight, found.weight, found.floor)
-        relation = relation or related(weight, found.weight, max(1e-3, found.floor))
-        shown = prove_change(experiment, {found.edge: found.weight})
-        if shown is None or not shown.explains:
+        relation = find_relation(weight, solved.weight, solved.floor)
+        relation = relation or find_relation(weight, solved.weight, max(1e-3, solved.floor))
+        proof = prove_change(experiment, {solved.edge: solved.weight})
+        if proof is None or not proof.explains:
             continue
-        # Any linear op can be written as another weight: without a relation that a person can
-        # check, what it is stays open.
-        named = relation is not None
+        # Any linear change can be written as another weight: without a relation that a person
+        # can check, the cause stays open.
+        has_relation = relation is not None
         kind = relation.kind if relation is not None else "changed"
-        words = relation.words if relation is not None else likeness(weight, found.weight)
-        return Hidden(found.edge, kind, words, shown, 0.85 if named else 0.7)
+        words = (
+            relation.words if relation is not None else describe_difference(weight, solved.weight)
+        )
+        return HiddenWeight(solved.edge, kind, words, proof, 0.85 if has_relation else 0.7)
     return None
 
 
-def _bias(experiment: RegionExperiment, found: Effective, edges: list[Edge]) -> Hidden | None:
-    """The weight is right and something else is added. None where it is nothing at all: that op
-    leaves its bias out, which is no matter of weights."""
+def _solve_bias(
+    experiment: RegionExperiment, solved: SolvedWeight, edges: list[Edge]
+) -> HiddenWeight | None:
+    """Solve for the bias if the weight is correct. None if the solved bias is zero: the op then
+    ignores its bias, which is not a wrong weight."""
     for edge in edges:
-        if edge not in found.op.inputs or experiment.inputs[edge].shape != found.added.shape:
+        if edge not in solved.op.inputs or experiment.inputs[edge].shape != solved.added.shape:
             continue
         bias = np.asarray(experiment.inputs[edge], np.float64)
-        made = bias + found.added
-        if not np.abs(made).max() > 1e-3 * np.abs(bias).max():
+        solved_bias = bias + solved.added
+        if not np.abs(solved_bias).max() > 1e-3 * np.abs(bias).max():
             return None
-        shown = prove_change(experiment, {edge: made})
-        if shown is not None and shown.explains:
-            relation = related(bias, made, 1e-3)
+        proof = prove_change(experiment, {edge: solved_bias})
+        if proof is not None and proof.explains:
+            relation = find_relation(bias, solved_bias, 1e-3)
             kind = relation.kind if relation is not None else "changed"
-            words = relation.words if relation is not None else likeness(bias, made)
-            return Hidden(edge, kind, words, shown, 0.75)
+            words = (
+                relation.words if relation is not None else describe_difference(bias, solved_bias)
+            )
+            return HiddenWeight(edge, kind, words, proof, 0.75)
     return None
 
 
-def unpaired(
+def find_unpaired_weight(
     case: Case, experiment: RegionExperiment, edges: Sequence[Edge]
 ) -> tuple[Edge, str, Values, Proof] | None:
-    """A parameter that the target reads here and that is like none of the reference's: with it, as
-    it lies or with its axes exchanged, the reference's op gives the target's numbers."""
-    for key in target_parameters_behind(case, experiment.row.target.key):
+    """Find an unmatched parameter of the target with which the reference's op gives the target's
+    numbers, as stored or transposed."""
+    for key in find_target_parameters_behind(case, experiment.row.target.key):
         tensor = case.target.tensor(key) if case.target is not None else None
         if case.target is None or tensor is None or tensor.kept is not Kept.VALUES:
             continue
         if tensor.quantization is not None:
-            continue  # a matter of scales first
-        mine = real_values(case.target, tensor)
-        if mine is None:
+            continue  # quantized weights are checked for wrong scales first
+        target_weight = read_real_values(case.target, tensor)
+        if target_weight is None:
             continue
         for edge in edges:
-            for form in _forms(experiment, edge, mine):
-                proven = prove_result(experiment, experiment.fed({edge: form}))
-                if proven is not None and proven.explains:
-                    return edge, str(key.op), np.asarray(form, np.float64), proven
+            for form in _list_forms(experiment, edge, target_weight):
+                proof = prove_result(experiment, experiment.run_with({edge: form}))
+                if proof is not None and proof.explains:
+                    return edge, str(key.op), np.asarray(form, np.float64), proof
     return None
 
 
-def _forms(experiment: RegionExperiment, edge: Edge, mine: Values) -> Iterator[Values]:
-    """A parameter of the target as it may stand for the reference's: as it lies, with its axes
-    exchanged, and without the scale of a norm that was folded into it."""
+def _list_forms(
+    experiment: RegionExperiment, edge: Edge, target_weight: Values
+) -> Iterator[Values]:
+    """Yield the forms in which a parameter of the target can replace the reference's: as stored,
+    transposed, and without the scale of a folded norm."""
     shape = experiment.inputs[edge].shape
-    plain = [form for form in (mine, mine.T) if form.ndim and form.shape == shape]
+    plain = [form for form in (target_weight, target_weight.T) if form.ndim and form.shape == shape]
     yield from plain
-    gain = _gain_behind(experiment, edge) if plain and len(shape) > 1 else None
+    gain = _find_gain_behind(experiment, edge) if plain and len(shape) > 1 else None
     if gain is not None and len(gain) == shape[0]:
         yield from (form / gain.reshape(-1, *[1] * (form.ndim - 1)) for form in plain)
 
 
-def _gain_behind(experiment: RegionExperiment, edge: Edge) -> Values | None:
-    """By what the norm right behind the op that reads a parameter multiplies each channel; None
-    where there is none."""
+def _find_gain_behind(experiment: RegionExperiment, edge: Edge) -> Values | None:
+    """Return the factor per channel of the batch norm right behind the op that reads a parameter;
+    None if there is no such norm."""
     op = next((op for op in experiment.ops if edge in op.inputs), None)
     norms = [n for n in experiment.ops if op is not None and Edge(op.key) in n.inputs[:1]]
     if op is None or len(norms) != 1 or op_class(norms[0].type) != "batch_norm":
@@ -271,7 +294,7 @@ def _gain_behind(experiment: RegionExperiment, edge: Edge) -> Values | None:
     before, after = experiment.output(op), experiment.output(norms[0])
     if before is None or after is None or before.ndim < 2 or before.shape != after.shape:
         return None
-    own, exact = (_by_channel(v, 1) for v in (before, after))
+    own, exact = (_group_by_channel(v, 1) for v in (before, after))
     own, exact = (v - v.mean(1, keepdims=True) for v in (own, exact))
     spread = np.square(own).sum(1)
     if not np.isfinite(own + exact).all() or not spread.all():

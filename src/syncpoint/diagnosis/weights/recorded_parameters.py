@@ -1,4 +1,4 @@
-"""How the parameters that both sides recorded relate, and which of them are the reference's."""
+"""Parameters that both sides recorded: how they are related, and which are equal."""
 
 from __future__ import annotations
 
@@ -9,112 +9,133 @@ from numpy.typing import NDArray
 
 from syncpoint.comparison.introduced_error.regions import NoRegion
 from syncpoint.comparison.rows import Row
-from syncpoint.diagnosis.budget import real_values
+from syncpoint.diagnosis.budget import read_real_values
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
-from syncpoint.diagnosis.weights.relations import Relation, distance, likeness, related
+from syncpoint.diagnosis.weights.relations import (
+    Relation,
+    describe_difference,
+    distance,
+    find_relation,
+)
 from syncpoint.metrics.limits import is_coarser
 from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.model import Edge, Kept, OpKey, Role, TensorKey
 
-_BEHIND = 3
-"""Ops that one compared tensor may stand for, one behind the other."""
+_MAX_OPS_BEHIND = 3
+"""Maximum number of consecutive ops behind one compared tensor."""
 
 
 Values = NDArray[np.float64]
 
-_OTHERS = 64
-"""Other parameters of the reference that one of the target is compared with."""
+_MAX_OTHER_PARAMETERS = 64
+"""Maximum number of other parameters of the reference to compare with one of the target."""
 
 
 def compare_parameters(
-    case: Case, row: Row, ours: Values | None, theirs: Values | None
+    case: Case, row: Row, target_values: Values | None, reference_values: Values | None
 ) -> tuple[Relation | None, str]:
-    """How the target's parameter is made of the reference's, where that is known, and in words."""
-    if ours is None or theirs is None or ours.shape != theirs.shape:
+    """Return the relation of the target's parameter to the reference's, if known, and its text."""
+    if (
+        target_values is None
+        or reference_values is None
+        or target_values.shape != reference_values.shape
+    ):
         return None, "differs from the reference's"
     floor = equality_floor(row)
-    relation = _of_other(case, row, ours, floor) or related(theirs, ours, floor)
-    return relation, relation.words if relation is not None else likeness(theirs, ours)
+    relation = _find_equal_parameter(case, row, target_values, floor) or find_relation(
+        reference_values, target_values, floor
+    )
+    return relation, relation.words if relation is not None else describe_difference(
+        reference_values, target_values
+    )
 
 
-def overflowed(row: Row, ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> bool:
-    """Whether a weight is the reference's but for what its type cannot hold."""
+def is_overflowed(
+    row: Row, target_values: NDArray[np.float64], reference_values: NDArray[np.float64]
+) -> bool:
+    """Whether a weight is not finite exactly where the reference's value overflows its type."""
     kind = DTYPES[row.target.dtype]
-    if ours.shape != theirs.shape or kind.kind is not Kind.FLOAT:
+    if target_values.shape != reference_values.shape or kind.kind is not Kind.FLOAT:
         return False
-    gone = ~np.isfinite(ours) & np.isfinite(theirs)
-    return bool(gone.any()) and bool((np.abs(theirs[gone]) > kind.max).all())
+    nonfinite = ~np.isfinite(target_values) & np.isfinite(reference_values)
+    return bool(nonfinite.any()) and bool((np.abs(reference_values[nonfinite]) > kind.max).all())
 
 
 def equality_floor(row: Row) -> float:
-    """How far apart equal parameters may be: both rounded to the target's type."""
+    """Return the maximum relative distance of equal parameters rounded to the target's type."""
     kind = DTYPES[row.target.dtype]
     return max(4 * kind.unit if kind.kind is Kind.FLOAT else 2.0**-7, 1e-6)
 
 
 def is_beyond_rounding(case: Case, row: Row) -> bool:
-    """Whether a parameter that is close is still further off than its type's rounding."""
+    """Whether a parameter differs by more than the rounding of its type."""
     kind = DTYPES[row.target.dtype]
     if kind.kind is not Kind.FLOAT or kind.bits < 16:
         return False
     numbers = row.numbers or {}
     if numbers.get("rel_l2") is not None and numbers["rel_l2"] <= kind.unit:
         return False
-    ours, theirs = case.pair(row)
-    if ours is None or theirs is None or ours.shape != theirs.shape:
+    target_values, reference_values = case.pair(row)
+    if (
+        target_values is None
+        or reference_values is None
+        or target_values.shape != reference_values.shape
+    ):
         return False
     with np.errstate(over="ignore"):
-        rounded = theirs.astype(kind.numpy).astype(np.float64)
-    return distance(rounded, ours) > kind.unit
+        rounded = reference_values.astype(kind.numpy).astype(np.float64)
+    return distance(rounded, target_values) > kind.unit
 
 
 def holds_integers(row: Row) -> bool:
-    """Whether the target's is a tensor of integers."""
+    """Whether the target's tensor holds integers."""
     return DTYPES[row.target.dtype].kind is not Kind.FLOAT
 
 
 def declares_rounding(row: Row) -> bool:
-    """Whether the target's own type is as coarse as what its values were rounded to."""
+    """Whether the target's declared type or precision is a coarse one (16 bits or less)."""
     kind = DTYPES[row.target.dtype]
     return kind.kind is not Kind.FLOAT or kind.bits <= 16 or is_coarser(row.preset, "f32")
 
 
-def _of_other(case: Case, row: Row, ours: Values, floor: float) -> Relation | None:
-    """Another parameter of the reference that the target's is equal to."""
+def _find_equal_parameter(
+    case: Case, row: Row, target_values: Values, floor: float
+) -> Relation | None:
+    """Find another parameter of the reference that the target's is equal to."""
     reference = case.reference
-    if reference is None or not ours.any() or ours.size < 2:
+    if reference is None or not target_values.any() or target_values.size < 2:
         return None
     tried = 0
     for tensor in reference.tensors:
         key = tensor.key
         other = key.role is Role.PARAMETER and key != row.reference.key
-        if not other or tensor.shape != ours.shape or tensor.kept is not Kept.VALUES:
+        if not other or tensor.shape != target_values.shape or tensor.kept is not Kept.VALUES:
             continue
         if DTYPES[tensor.dtype].kind is not Kind.FLOAT or tensor.quantization is not None:
             continue
         tried += 1
-        if tried > _OTHERS:
+        if tried > _MAX_OTHER_PARAMETERS:
             return None
-        values = real_values(reference, tensor)
+        values = read_real_values(reference, tensor)
         if values is None:
             continue
-        if distance(values, ours) <= floor and np.ptp(values) > 0:
+        if distance(values, target_values) <= floor and np.ptp(values) > 0:
             return Relation("swapped", f"holds the values of {key.op}", values)
     return None
 
 
-def equal_parameters(case: Case, experiment: RegionExperiment) -> set[Edge]:
-    """Parameters of the region that the target shows and that are the reference's: under the
-    same name, or by value, as they stand or transposed."""
+def find_equal_parameters(case: Case, experiment: RegionExperiment) -> set[Edge]:
+    """Find the parameters of the region that the target recorded and that are equal: matched by
+    name, or by value, as stored or transposed."""
     rows = {r.reference.key.op for r in case.rows if r.target.key.role is Role.PARAMETER}
-    shown = _shown_parameters(case, experiment.row.target.key.op)
+    target_parameters = _read_target_parameters(case, experiment.row.target.key.op)
     edges = {edge for op in experiment.ops for edge in experiment.parameters(op)}
-    return {e for e in edges if e.op in rows or _is_among(experiment.inputs[e], shown)}
+    return {e for e in edges if e.op in rows or _is_among(experiment.inputs[e], target_parameters)}
 
 
-def _shown_parameters(case: Case, key: OpKey) -> list[Values]:
-    """The parameters that an op of the target reads, where they are no integers."""
+def _read_target_parameters(case: Case, key: OpKey) -> list[Values]:
+    """Read the parameters of an op of the target that are not quantized."""
     run, op = case.target, case.op("target", key)
     if run is None or op is None:
         return []
@@ -125,51 +146,55 @@ def _shown_parameters(case: Case, key: OpKey) -> list[Values]:
         for tensor in run.tensors
         if tensor.key.op == name and tensor.key.role is Role.PARAMETER
     ]
-    plain = (real_values(run, tensor) for tensor in tensors if tensor.quantization is None)
+    plain = (read_real_values(run, tensor) for tensor in tensors if tensor.quantization is None)
     return [values for values in plain if values is not None]
 
 
-def _is_among(parameter: NDArray[Any], shown: list[Values]) -> bool:
-    """Whether a parameter of the reference is one of those shown, as it stands or transposed."""
+def _is_among(parameter: NDArray[Any], candidates: list[Values]) -> bool:
+    """Whether a parameter of the reference equals a candidate, as stored or transposed."""
     values = np.asarray(parameter, np.float64)
     if values.ndim < 2:
-        return any(distance(values, other) < 1e-6 for other in shown)
+        return any(distance(values, other) < 1e-6 for other in candidates)
     if values.shape[-1] == values.shape[-2]:
-        return False  # a square weight that looks right may still be read the wrong way round
+        return False  # an equal square weight may still be read transposed
     forms = (values, np.swapaxes(values, -1, -2))
-    return any(distance(form, other) < 1e-6 for form in forms for other in shown)
+    return any(distance(form, other) < 1e-6 for form in forms for other in candidates)
 
 
-def target_parameters_behind(case: Case, key: TensorKey) -> list[TensorKey]:
-    """Parameters that a target op reads, and those of the ops before it that nobody compares."""
-    found: dict[TensorKey, None] = {}
+def find_target_parameters_behind(case: Case, key: TensorKey) -> list[TensorKey]:
+    """Find the parameters of a target op and of the ops before it that are not compared."""
+    parameters: dict[TensorKey, None] = {}
     waiting = [key.op]
-    for _ in range(_BEHIND):
+    for _ in range(_MAX_OPS_BEHIND):
         following = []
         for name in waiting:
             op = case.op("target", name)
             for edge in op.inputs if op is not None else ():
                 if edge.role is Role.PARAMETER:
-                    found[TensorKey(edge.op, edge.role, edge.index)] = None
+                    parameters[TensorKey(edge.op, edge.role, edge.index)] = None
                 elif TensorKey(edge.op, edge.role, edge.index, key.part) not in case.place:
                     following.append(edge.op)
         waiting = following
-    return list(found)
+    return list(parameters)
 
 
-def reference_parameters_behind(case: Case, row: Row) -> list[Edge]:
-    """The reference's parameters that the ops behind a row read."""
-    at = row.reference.key
+def find_reference_parameters_behind(case: Case, row: Row) -> list[Edge]:
+    """Find the reference's parameters that the ops behind a row read."""
+    tensor_key = row.reference.key
     introducer = case.introducer
-    ops = [at.op]
-    if introducer is not None and at.role is Role.OUTPUT:
+    ops = [tensor_key.op]
+    if introducer is not None and tensor_key.role is Role.OUTPUT:
         try:
-            ops = list(introducer.regions.find_behind(at.op, [at.index], at.part).ops)
+            ops = list(
+                introducer.regions.find_behind(
+                    tensor_key.op, [tensor_key.index], tensor_key.part
+                ).ops
+            )
         except NoRegion:
-            ops = [at.op]
-    found = []
+            ops = [tensor_key.op]
+    parameters = []
     for key in ops:
         op = case.op("reference", key)
         if op is not None:
-            found += [e for e in op.inputs if e.role is Role.PARAMETER]
-    return found
+            parameters += [e for e in op.inputs if e.role is Role.PARAMETER]
+    return parameters

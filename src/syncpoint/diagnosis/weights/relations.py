@@ -1,7 +1,7 @@
-"""What turns one array into another: scaled, permuted, transposed, rounded, changed in places.
+"""Relations between two arrays: scaled, permuted, transposed, rounded, partly changed.
 
-Each relation predicts the second array from the first, and holds only where the prediction meets
-it to within a floor; so a relation that is named was seen in every element.
+Each relation predicts the second array from the first. It holds only if the prediction is within a
+tolerance of the second array, so a reported relation was checked in every element.
 """
 
 from __future__ import annotations
@@ -19,38 +19,40 @@ from syncpoint.diagnosis.finding_text import of_norm
 
 Values = NDArray[np.float64]
 
-_ROUNDED: tuple[tuple[str, Any], ...] = (
+_ROUNDING_TYPES: tuple[tuple[str, Any], ...] = (
     ("float16", np.float16),
     ("bfloat16", ml_dtypes.bfloat16),
     ("float8 e4m3", ml_dtypes.float8_e4m3fn),
 )
-_MOST_SLICES = 2048
-"""Axes longer than this are not searched for permutations: the search is quadratic."""
-_FEW = 0.25
-"""A share of elements or slices up to this is a change in places, not everywhere."""
+_MAX_PERMUTED_SLICES = 2048
+"""Maximum length of an axis to search for permutations: the search is quadratic."""
+_MAX_CHANGED_SHARE = 0.25
+"""Maximum share of elements or slices of a partial change."""
 
 
 @dataclass(frozen=True)
 class Relation:
-    """How the second array is made of the first."""
+    """How the second array is computed from the first."""
 
     kind: str
     words: str
     """Follows the name of the second: `is transposed`, `is 1.5 times the reference's`."""
-    made: Values
-    """What it predicts."""
+    predicted: Values
+    """The second array as predicted from the first."""
     exact: bool = True
-    """Whether it gives every number of the second; a mere description does not."""
+    """Whether it predicts every number of the second array; False for a mere description."""
 
 
-def distance(one: Values, other: Values) -> float:
-    """Norm of the difference over that of the second; inf where shapes or finiteness differ."""
+def distance(first: Values, second: Values) -> float:
+    """Return the norm of the difference over the second's norm.
+
+    It is inf if the shapes or finiteness differ."""
     check_time()
-    if one.shape != other.shape:
+    if first.shape != second.shape:
         return float("inf")
     with np.errstate(invalid="ignore", over="ignore"):
-        gap = float(np.linalg.norm((one - other).ravel()))
-        size = float(np.linalg.norm(other.ravel()))
+        gap = float(np.linalg.norm((first - second).ravel()))
+        size = float(np.linalg.norm(second.ravel()))
     if not np.isfinite(gap):
         return float("inf")
     if size == 0:
@@ -58,22 +60,22 @@ def distance(one: Values, other: Values) -> float:
     return gap / size
 
 
-def related(reference: Values, target: Values, floor: float) -> Relation | None:
-    """The simplest relation that predicts the target to within `floor` of its norm; None where
-    they are equal to it already or nothing that is known fits."""
+def find_relation(reference: Values, target: Values, floor: float) -> Relation | None:
+    """Find the simplest relation that predicts the target to within `floor` of its norm; None if
+    both are equal or no known relation fits."""
     apart = distance(reference, target)
     if apart <= floor:
         return None
-    for relation in _relations(reference, target, floor):
-        left = distance(relation.made, target)
-        # What is left must be small against the change itself too: where the change is as
-        # small as the floor, any relation would fit.
-        if left <= floor and left <= 0.05 * apart:
+    for relation in _propose_relations(reference, target, floor):
+        residual = distance(relation.predicted, target)
+        # The residual must also be small relative to the change: if the change is as small as
+        # the floor, any relation would fit.
+        if residual <= floor and residual <= 0.05 * apart:
             return relation
     return None
 
 
-def _relations(reference: Values, target: Values, floor: float) -> Iterator[Relation]:
+def _propose_relations(reference: Values, target: Values, floor: float) -> Iterator[Relation]:
     if not reference.size or not np.isfinite(reference).all():
         return
     if not target.any():
@@ -81,36 +83,36 @@ def _relations(reference: Values, target: Values, floor: float) -> Iterator[Rela
         return
     if reference.shape == target.shape:
         yield Relation("sign-flipped", "has the opposite sign", -reference)
-        yield from _rounded(reference)
-        factor = _factor(reference, target)
+        yield from _propose_rounded(reference)
+        factor = _fit_factor(reference, target)
         if factor:
             words = f"is the reference's multiplied by {factor:.6g}"
             yield Relation("scaled", words, factor * reference)
-    yield from _reordered(reference, target)
+    yield from _propose_reordered(reference, target)
     if reference.shape == target.shape:
-        yield from _permuted(reference, target)
-        yield from _scaled_by_slice(reference, target)
-        yield from _shifted(reference, target)
-        yield from integers(reference)
-        yield from _in_places(reference, target, floor)
+        yield from _propose_permuted(reference, target)
+        yield from _propose_scaled_slices(reference, target)
+        yield from _propose_shifted(reference, target)
+        yield from propose_integer_rounding(reference)
+        yield from _propose_partial_changes(reference, target, floor)
 
 
-def _factor(reference: Values, target: Values) -> float:
-    """The factor of least squares; 0 where the reference is."""
+def _fit_factor(reference: Values, target: Values) -> float:
+    """Fit the factor by least squares; 0 if the reference is zero."""
     square = float(np.vdot(reference, reference))
     return float(np.vdot(reference, target)) / square if square else 0.0
 
 
-def _rounded(reference: Values) -> Iterator[Relation]:
-    for name, kind in _ROUNDED:
+def _propose_rounded(reference: Values) -> Iterator[Relation]:
+    for name, kind in _ROUNDING_TYPES:
         with np.errstate(over="ignore", invalid="ignore"):
-            made = reference.astype(np.float32).astype(kind).astype(np.float64)
-        if np.isfinite(made).all():
-            yield Relation("rounded", f"is the reference's rounded to {name}", made)
+            predicted = reference.astype(np.float32).astype(kind).astype(np.float64)
+        if np.isfinite(predicted).all():
+            yield Relation("rounded", f"is the reference's rounded to {name}", predicted)
 
 
-def integers(reference: Values) -> Iterator[Relation]:
-    """Rounded to a grid of few levels, over all of it or one for each slice of the first axis."""
+def propose_integer_rounding(reference: Values) -> Iterator[Relation]:
+    """Propose rounding to 8- or 4-bit integers, with scales per tensor or per index of axis 0."""
     for levels in (127, 128, 7, 8):
         for axis in (None, 0):
             if axis == 0 and reference.ndim < 2:
@@ -119,16 +121,17 @@ def integers(reference: Values) -> Iterator[Relation]:
             step = np.abs(reference).max(axis=over, keepdims=True) / levels
             if not (step > 0).all():
                 continue
-            made = np.clip(np.rint(reference / step), -levels - 1, levels) * step
+            predicted = np.clip(np.rint(reference / step), -levels - 1, levels) * step
             each = ", with one scale for each index of axis 0" if axis == 0 else ""
             bits = 8 if levels > 8 else 4
             yield Relation(
-                "rounded", f"is the reference's rounded to {bits}-bit integers{each}", made
+                "rounded", f"is the reference's rounded to {bits}-bit integers{each}", predicted
             )
 
 
-def _reordered(reference: Values, target: Values) -> Iterator[Relation]:
-    """Axes exchanged, really or in how the same elements are read; axes reversed."""
+def _propose_reordered(reference: Values, target: Values) -> Iterator[Relation]:
+    """Propose swapped axes, by transposing or by reading the same elements in another shape, and
+    reversed axes."""
     if reference.ndim >= 2:
         pairs = [(a, b) for a in range(reference.ndim) for b in range(a + 1, reference.ndim)]
         for a, b in pairs[::-1]:
@@ -150,27 +153,27 @@ def _reordered(reference: Values, target: Values) -> Iterator[Relation]:
                 )
 
 
-def permutation(reference: Values, target: Values, axis: int) -> NDArray[np.int64] | None:
-    """Which slice of the reference each slice of the target is most like; None where two would
-    be the same."""
+def find_permutation(reference: Values, target: Values, axis: int) -> NDArray[np.int64] | None:
+    """Return the slice of the reference that is nearest to each slice of the target; None if this
+    is no permutation."""
     count = reference.shape[axis]
-    if not 1 < count <= _MOST_SLICES or reference.shape != target.shape:
+    if not 1 < count <= _MAX_PERMUTED_SLICES or reference.shape != target.shape:
         return None
-    ours = np.moveaxis(target, axis, 0).reshape(count, -1)
-    theirs = np.moveaxis(reference, axis, 0).reshape(count, -1)
-    squares = np.square(ours).sum(1)[:, None] + np.square(theirs).sum(1)[None, :]
-    apart = squares - 2 * ours @ theirs.T
-    found = np.asarray(apart.argmin(1), np.int64)
-    if len(set(found.tolist())) != count:
+    target_slices = np.moveaxis(target, axis, 0).reshape(count, -1)
+    reference_slices = np.moveaxis(reference, axis, 0).reshape(count, -1)
+    squares = np.square(target_slices).sum(1)[:, None] + np.square(reference_slices).sum(1)[None, :]
+    distances = squares - 2 * target_slices @ reference_slices.T
+    order = np.asarray(distances.argmin(1), np.int64)
+    if len(set(order.tolist())) != count:
         return None
-    return found
+    return order
 
 
-def _permuted(reference: Values, target: Values) -> Iterator[Relation]:
+def _propose_permuted(reference: Values, target: Values) -> Iterator[Relation]:
     for axis in range(reference.ndim):
         if reference.size == reference.shape[axis] and reference.ndim > 1:
             continue
-        order = permutation(reference, target, axis)
+        order = find_permutation(reference, target, axis)
         if order is None:
             continue
         moved = np.flatnonzero(order != np.arange(len(order)))
@@ -184,7 +187,7 @@ def _permuted(reference: Values, target: Values) -> Iterator[Relation]:
         yield Relation("permuted", words, np.take(reference, order, axis))
 
 
-def _scaled_by_slice(reference: Values, target: Values) -> Iterator[Relation]:
+def _propose_scaled_slices(reference: Values, target: Values) -> Iterator[Relation]:
     if reference.ndim < 2:
         return
     for axis in range(reference.ndim):
@@ -203,10 +206,10 @@ def _scaled_by_slice(reference: Values, target: Values) -> Iterator[Relation]:
                 f" {scales[0]:.4g}; the other {factors.size - 1} are equal"
             )
         else:
-            least, most = (scales.min(), scales.max()) if len(off) else (1.0, 1.0)
+            min_scale, max_scale = (scales.min(), scales.max()) if len(off) else (1.0, 1.0)
             words = (
                 f"has {len(off)} of {factors.size} {rows} multiplied by factors from"
-                f" {least:.4g} to {most:.4g}"
+                f" {min_scale:.4g} to {max_scale:.4g}"
             )
         yield Relation("scaled", words, factors * reference)
 
@@ -216,13 +219,13 @@ def _name_slices(axis: int, rank: int) -> str:
     return ("rows", "columns")[axis] if rank == 2 else f"axis-{axis} slices"
 
 
-def _shifted(reference: Values, target: Values) -> Iterator[Relation]:
+def _propose_shifted(reference: Values, target: Values) -> Iterator[Relation]:
     shift = float((target - reference).mean())
     yield Relation("shifted", f"is the reference's plus {shift:.6g}", reference + shift)
 
 
-def _in_places(reference: Values, target: Values, floor: float) -> Iterator[Relation]:
-    """A few slices or elements differ and all others are equal."""
+def _propose_partial_changes(reference: Values, target: Values, floor: float) -> Iterator[Relation]:
+    """Propose a change of a few slices or elements; all others are equal."""
     size = float(np.sqrt(np.mean(np.square(reference)))) or 1.0
     with np.errstate(invalid="ignore"):
         off = ~(np.abs(target - reference) <= floor * size)
@@ -232,7 +235,7 @@ def _in_places(reference: Values, target: Values, floor: float) -> Iterator[Rela
         hit = np.flatnonzero(off.any(axis=over))
         if reference.ndim < 2 or reference.shape[axis] < 2:
             continue
-        if 0 < len(hit) <= max(1, _FEW * reference.shape[axis]):
+        if 0 < len(hit) <= max(1, _MAX_CHANGED_SHARE * reference.shape[axis]):
             places = ", ".join(str(i) for i in hit[:4]) + (" ..." if len(hit) > 4 else "")
             zero = "is zero" if not np.take(target, hit, axis).any() else "differs"
             words = (
@@ -241,17 +244,17 @@ def _in_places(reference: Values, target: Values, floor: float) -> Iterator[Rela
             )
             yield Relation("changed", words, np.where(off, target, reference), exact=False)
             return
-    if 0 < count <= _FEW * reference.size:
-        at = tuple(int(i) for i in np.unravel_index(int(off.argmax()), off.shape))
+    if 0 < count <= _MAX_CHANGED_SHARE * reference.size:
+        first_index = tuple(int(i) for i in np.unravel_index(int(off.argmax()), off.shape))
         words = (
-            f"differs in {count:,} of {reference.size:,} elements (first at {at}); the rest is"
-            " equal"
+            f"differs in {count:,} of {reference.size:,} elements (first at {first_index});"
+            " the rest is equal"
         )
         yield Relation("changed", words, np.where(off, target, reference), exact=False)
 
 
-def likeness(reference: Values, target: Values) -> str:
-    """How alike two arrays are that no relation connects, in words."""
+def describe_difference(reference: Values, target: Values) -> str:
+    """Describe how much two arrays without a known relation differ."""
     gap = distance(target, reference)
     norms = float(np.linalg.norm(reference.ravel())) * float(np.linalg.norm(target.ravel()))
     if not norms or not np.isfinite(norms):

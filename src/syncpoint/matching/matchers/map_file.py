@@ -110,8 +110,8 @@ class MapFile:
 
     def with_ignored(self, *patterns: str) -> MapFile:
         """This map with more patterns to ignore."""
-        more = tuple(Pattern(p, "--ignore") for p in patterns)
-        return replace(self, ignore=self.ignore + more)
+        ignored = tuple(Pattern(p, "--ignore") for p in patterns)
+        return replace(self, ignore=self.ignore + ignored)
 
 
 def _list_text(names: Iterable[str]) -> str:

@@ -35,7 +35,7 @@ def test_every_usable_file_of_the_mixed_dump_is_read():
     damaged = {op.key.op: op.attributes["damage"] for op in run.ops if "damage" in op.attributes}
     assert damaged.keys() >= {"trunc", "corrupt", "oversize"}
     (note,) = run.info.notes
-    assert note.startswith("3 of 47 ops cannot be read in full: trunc: output 0: 12 bytes for")
+    assert note.startswith("3 of 47 ops cannot be read completely: trunc: output 0: 12 bytes for")
     assert "12 bytes for 5 of FLOAT, which takes 20" in damaged["trunc"]
     assert "protobuf" in damaged["corrupt"]
     assert "4000 bytes at 51 of a file of 71" in damaged["oversize"]
@@ -209,7 +209,7 @@ def test_files_that_are_not_dumps_are_named_in_a_note(tmp_path):
     (tmp_path / "sub").mkdir()
     notes = " | ".join(DeviceFolder().open(tmp_path).info.notes)
     assert "1 file (README) not read" in notes
-    assert "1 file (777) not read: mapping.csv has no name for it" in notes
+    assert "1 file (777) not read: mapping.csv has no names for them" in notes
     assert "1 folder inside not searched" in notes
     assert "convert_failed" not in notes
 
@@ -238,7 +238,7 @@ def test_folders_of_other_arrays_stay_folders_of_arrays(tmp_path, name):
 def test_a_folder_without_dumps_is_an_input_error(tmp_path):
     (tmp_path / "x.txt").write_text("x")
     for kind in (DeviceFolder(), GoldenFolder()):
-        with pytest.raises(InputError, match=r"others, such as x\.txt"):
+        with pytest.raises(InputError, match=r"other files, such as x\.txt"):
             kind.open(tmp_path)
 
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from syncpoint.ascend.dumps.file_names import (
     DeviceName,
     GoldenName,
-    device_name,
-    escaped,
-    full_name,
-    golden_name,
+    escape_name,
+    find_full_name,
+    parse_device_name,
+    parse_golden_name,
     read_mapping,
 )
 from syncpoint.errors import FormatError
@@ -47,7 +47,7 @@ def name_of(type, op, task, stream, timestamp, **more):
     ],
 )  # fmt: skip
 def test_a_device_name_gives_its_parts(text, expected):
-    assert device_name(text) == expected
+    assert parse_device_name(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -57,15 +57,15 @@ def test_a_device_name_gives_its_parts(text, expected):
      f"Relu.r\n.1.2.{TIME}", "numpy.1.2.3.4", "a b.r.1.2.3", "Relu.r.1.2.3.4.5.6.7.8"],
 )  # fmt: skip
 def test_other_names_are_not_of_a_device(text):
-    assert device_name(text) is None
+    assert parse_device_name(text) is None
 
 
 def test_a_golden_name_gives_its_parts():
-    assert golden_name(f"a_b.0.{TIME}.npy") == GoldenName("a_b", 0, TIME, "npy")
-    assert golden_name(f"a.b.1.2.{TIME}.npy") == GoldenName("a.b.1", 2, TIME, "npy")
-    assert golden_name(f"a.0.{TIME}.quant") == GoldenName("a", 0, TIME, "quant")
-    assert golden_name("a.npy") is None
-    assert golden_name(f"a.x.{TIME}.npy") is None
+    assert parse_golden_name(f"a_b.0.{TIME}.npy") == GoldenName("a_b", 0, TIME, "npy")
+    assert parse_golden_name(f"a.b.1.2.{TIME}.npy") == GoldenName("a.b.1", 2, TIME, "npy")
+    assert parse_golden_name(f"a.0.{TIME}.quant") == GoldenName("a", 0, TIME, "quant")
+    assert parse_golden_name("a.npy") is None
+    assert parse_golden_name(f"a.x.{TIME}.npy") is None
 
 
 @given(
@@ -78,28 +78,28 @@ def test_a_golden_name_gives_its_parts():
 )
 def test_what_a_name_is_made_of_is_read_from_it(kind, op, task, stream, time, more):
     parts = [kind, op, task, *([] if stream is None else [stream]), time, *more]
-    found = device_name(".".join(map(str, parts)))
+    found = parse_device_name(".".join(map(str, parts)))
     last = dict(zip(("task_type", "context", "thread", "device"), more, strict=False))
     assert found == name_of(kind, op, task, stream, time, **last)
 
 
 @given(st.text())
 def test_any_text_as_a_name_gives_parts_or_nothing(text):
-    device_name(text)
-    golden_name(text)
+    parse_device_name(text)
+    parse_golden_name(text)
 
 
 def test_an_op_name_is_escaped_as_the_dumper_does():
-    assert escaped("a/b.c\\d e") == "a_b_c_d_e"
+    assert escape_name("a/b.c\\d e") == "a_b_c_d_e"
 
 
 def test_mapping_gives_the_names_that_were_too_long(tmp_path):
     (tmp_path / "mapping.csv").write_text("12,Relu.long.1.2.3\n34,g.0.5.npy\n56,h.0.5\n\n")
     mapping = read_mapping(tmp_path)
-    assert full_name("12", mapping) == "Relu.long.1.2.3"
-    assert full_name("34.npy", mapping) == "g.0.5.npy"
-    assert full_name("56.npy", mapping) == "h.0.5.npy"
-    assert full_name("other", mapping) == "other"
+    assert find_full_name("12", mapping) == "Relu.long.1.2.3"
+    assert find_full_name("34.npy", mapping) == "g.0.5.npy"
+    assert find_full_name("56.npy", mapping) == "h.0.5.npy"
+    assert find_full_name("other", mapping) == "other"
 
 
 def test_no_mapping_is_an_empty_one(tmp_path):

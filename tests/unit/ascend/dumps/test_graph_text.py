@@ -5,7 +5,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, te
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncpoint.ascend.dumps.graph_text import Graph, GraphOp, parse
+from syncpoint.ascend.dumps.graph_text import DynamoGraph, GraphOp, parse
 from syncpoint.errors import FormatError
 
 
@@ -100,7 +100,7 @@ def test_lists_strings_in_a_row_and_escapes():
     ],
 )  # fmt: skip
 def test_what_is_no_such_text_is_told_with_its_line(text):
-    with pytest.raises(FormatError, match=r"in line \d+ of it"):
+    with pytest.raises(FormatError, match=r"line \d+ of it"):
         list(parse(text, "it"))
 
 
@@ -114,9 +114,12 @@ def test_any_text_is_read_or_refused(text):
 
 def test_a_file_without_ops_or_with_one_twice_is_refused(tmp_path):
     path = tmp_path / "graph.txt"
-    for text, said in (("", "ops in"), ('op { name: "a" } op { name: "a" }', "each op once")):
+    for text, said in (
+        ("", "has no ops"),
+        ('op { name: "a" } op { name: "a" }', "has the op 'a' twice"),
+    ):
         path.write_text(text)
         with pytest.raises(FormatError, match=said):
-            Graph.load(path)
+            DynamoGraph.load(path)
     path.write_bytes(b'op { name: "\xff" }')
-    assert list(Graph.load(path).ops) == ["\\xff"]
+    assert list(DynamoGraph.load(path).ops) == ["\\xff"]

@@ -6,8 +6,8 @@ import pytest
 import syncpoint as sp
 from helpers.paths import ASCEND_DATA
 from helpers.torchair_dumps import Dumps, numbers
-from syncpoint.ascend.dumps.fx_folder import FxName, fx_calls, fx_name
-from syncpoint.ascend.dumps.torchair_tree import Kind, find_tree
+from syncpoint.ascend.dumps.fx_folder import FxName, group_fx_calls, parse_fx_name
+from syncpoint.ascend.dumps.torchair_tree import DumpKind, find_tree
 from syncpoint.dumps import registry
 from syncpoint.run.model import OpKey, Part, Role, TensorKey
 
@@ -56,13 +56,13 @@ from syncpoint.run.model import OpKey, Part, Role, TensorKey
     ],
 )
 def test_names_of_files(text, wanted):
-    assert fx_name(text) == wanted
+    assert parse_fx_name(text) == wanted
 
 
 def test_inputs_are_in_the_order_of_their_numbers_and_executions_apart():
     names = [f"a-t.INPUT.{k}.1700000{k:03}.npy" for k in (0, 1, 10, 11, 2)]
     again = "a-t.INPUT.0.1700000999.npy"
-    first, second = fx_calls([again, *names])
+    first, second = group_fx_calls([again, *names])
     assert [index for _, index, _, _ in first.indexed()] == [0, 1, 2, 10, 11]
     assert [file for _, _, file, _ in second.indexed()] == [again]
     assert (first.node, first.target) == ("a", "t")
@@ -95,7 +95,7 @@ def test_ranks_graphs_and_tokens_come_from_the_folders(tmp_path):
         dumps.device("Op", "Op_1", [numbers(2, 2)], token=token, folder=folder)
     tree = find_tree(tmp_path, "it")
     found = [(leaf.rank, leaf.graph, leaf.token) for leaf in tree.leaves]
-    assert tree.kind is Kind.GE
+    assert tree.kind is DumpKind.GE
     assert found == [(0, "1", 0), (0, "1", 10), (0, "2", 3), (12, "1", 0)]
     # The folder of one token alone.
     tree = find_tree(tmp_path / "worldsize16_global_rank0/20240101010101/4/graph_1_0/2/3", "it")
@@ -126,7 +126,7 @@ def test_the_type_that_reducing_forgot_is_known_by_the_digits(dtype, count, want
     found = {t.dtype for t in run.tensors if t.key.index == 0}
     assert found == {wanted}
     assert {t.dtype for t in run.tensors if t.key.index == 1} == {"f64"}
-    assert any("are taken for" in note for note in run.info.notes) == (wanted != "f64")
+    assert any("are taken as" in note for note in run.info.notes) == (wanted != "f64")
     for tensor in run.tensors:
         with np.load(tmp_path / tensor.shard) as file:
             assert np.array_equal(run.values(tensor), file["outputs"][tensor.key.index])
@@ -147,6 +147,6 @@ def test_reduced_files_are_never_among_those_not_read(tmp_path):
     (tmp_path / "reduced").rmdir()
     notes = sp.open_run(tmp_path).info.notes
     assert [note for note in notes if "not read" in note] == [
-        f"{leaf.folder}: 1 file (readme.txt) not read: the name is not TYPE.OP.TASK.STREAM.TIME"
+        f"{leaf.folder}: 1 file (readme.txt) not read: their names are not TYPE.OP.TASK.STREAM.TIME"
     ]
     assert not any("more than once" in note for note in notes)

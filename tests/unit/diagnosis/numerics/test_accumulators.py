@@ -5,7 +5,7 @@ import pytest
 
 from syncpoint.comparison.rows import End, Row
 from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
-from syncpoint.diagnosis.numerics.accumulators import narrow
+from syncpoint.diagnosis.numerics.accumulators import find_narrow_accumulator
 from syncpoint.run.model import Edge, Op, OpKey, Role, TensorKey
 from syncpoint.runtimes.protocol import Region
 
@@ -57,21 +57,28 @@ def summed(x, w, kind):
 
 def test_a_sum_in_float16_is_reproduced(operands):
     x, w = operands
-    found = narrow(experiment(summed(x, w, np.float16), x, w))
-    assert found.dtype == "f16" and found.reproduces and found.left == 0 and found.terms == 300
+    accumulator = find_narrow_accumulator(experiment(summed(x, w, np.float16), x, w))
+    assert (
+        accumulator.dtype == "f16"
+        and accumulator.reproduces
+        and accumulator.residual == 0
+        and accumulator.terms == 300
+    )
 
 
 def test_a_sum_in_another_order_has_the_size(operands):
     x, w = operands
-    found = narrow(experiment(summed(x[:, ::-1], w[:, ::-1], np.float16), x, w))
-    assert found.dtype == "f16" and found.fits and not found.reproduces
+    accumulator = find_narrow_accumulator(
+        experiment(summed(x[:, ::-1], w[:, ::-1], np.float16), x, w)
+    )
+    assert accumulator.dtype == "f16" and accumulator.fits and not accumulator.reproduces
 
 
 def test_a_wide_sum_is_none(operands):
     x, w = operands
-    assert narrow(experiment(summed(x, w, np.float32), x, w)) is None
+    assert find_narrow_accumulator(experiment(summed(x, w, np.float32), x, w)) is None
 
 
 def test_a_missing_term_is_none(operands):
     x, w = operands
-    assert narrow(experiment(x @ w.T + 30.0, x, w)) is None
+    assert find_narrow_accumulator(experiment(x @ w.T + 30.0, x, w)) is None

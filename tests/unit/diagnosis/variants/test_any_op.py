@@ -20,8 +20,8 @@ MEAN, NONE, VARIANCE = real(6, seed=11), torch.zeros(6), 0.02 * real(6, seed=12)
 
 
 def findings(target, reference, *inputs):
-    found = sp.compare(Calls(target).eval(), Calls(reference).eval(), inputs=inputs or (X,))
-    return found.diagnosis.findings
+    comparison = sp.compare(Calls(target).eval(), Calls(reference).eval(), inputs=inputs or (X,))
+    return comparison.diagnosis.findings
 
 
 def norm(x, eps=1e-5, weight=B, mean=MEAN):
@@ -123,21 +123,21 @@ FAULTS = [
 
 @pytest.mark.parametrize(("kind", "target", "reference"), FAULTS, ids=[f[0] for f in FAULTS])
 def test_a_planted_fault_is_named(kind, target, reference):
-    found = findings(target, reference)
-    assert found[0].level is Level.CAUSE
-    assert found[0].confidence >= 0.9
-    if kind in ELSEWHERE:
-        assert found[0].cause == ELSEWHERE[kind], [(f.kind, f.title) for f in found]
+    reported = findings(target, reference)
+    assert reported[0].level is Level.CAUSE
+    assert reported[0].confidence >= 0.9
+    if kind in CAUSE_BY_OTHER_KIND:
+        assert reported[0].cause == CAUSE_BY_OTHER_KIND[kind], [(f.kind, f.title) for f in reported]
         return
-    assert found[0].kind == kind, [(f.kind, f.title) for f in found]
-    assert found[0].cause == "implementation"
+    assert reported[0].kind == kind, [(f.kind, f.title) for f in reported]
+    assert reported[0].cause == "implementation"
 
 
-ELSEWHERE = {
+CAUSE_BY_OTHER_KIND = {
     **dict.fromkeys(("scale", "shifted", "axes-exchanged"), "processing"),
     "batch_norm-mean": "weights",
 }
-"""Planted behind all that the reference does, or as a constant: that is what is told then."""
+"""Faults after the last op of the reference, or in a constant, are reported as these causes."""
 
 COARSE = [f for f in FAULTS if f[0] in ("bias-missing", "pool-count-include-pad", "leaky-slope")]
 
@@ -146,19 +146,19 @@ COARSE = [f for f in FAULTS if f[0] in ("bias-missing", "pool-count-include-pad"
 @pytest.mark.parametrize(("kind", "target", "reference"), COARSE, ids=[f[0] for f in COARSE])
 def test_also_in_16_bits(dtype, kind, target, reference):
     def cast(function):
-        kept = {name: globals()[name] for name in ("W", "B", "WIDE", "SHIFT")}
+        originals = {name: globals()[name] for name in ("W", "B", "WIDE", "SHIFT")}
 
         def run(x):
-            globals().update({name: value.to(dtype) for name, value in kept.items()})
+            globals().update({name: value.to(dtype) for name, value in originals.items()})
             try:
                 return function(x)
             finally:
-                globals().update(kept)
+                globals().update(originals)
 
         return run
 
-    found = findings(cast(target), cast(reference), X.to(dtype))
-    assert found[0].kind == kind, [(f.kind, f.title) for f in found]
+    reported = findings(cast(target), cast(reference), X.to(dtype))
+    assert reported[0].kind == kind, [(f.kind, f.title) for f in reported]
 
 
 NOISES = {
@@ -189,8 +189,12 @@ def test_what_no_variant_explains_is_not_explained(op):
     function = OPS[op]
     noise = {name: real(*function(X).shape, seed=20 + i) for i, name in enumerate(NOISES)}
     reference = sp.capture(Calls(function).eval(), (X,))
-    for name, spoilt in NOISES.items():
-        target = Calls(lambda x, s=spoilt, n=noise[name]: s(function(x), n)).eval()
-        found = sp.compare(target, reference, inputs=(X,), reference_model=Calls(function).eval())
-        named = [f.title for f in found.diagnosis.findings if f.kind != "unexplained"]
-        assert not named, (name, named)
+    for name, add_noise in NOISES.items():
+        target = Calls(lambda x, s=add_noise, n=noise[name]: s(function(x), n)).eval()
+        comparison = sp.compare(
+            target, reference, inputs=(X,), reference_model=Calls(function).eval()
+        )
+        explained_titles = [
+            f.title for f in comparison.diagnosis.findings if f.kind != "unexplained"
+        ]
+        assert not explained_titles, (name, explained_titles)

@@ -8,7 +8,7 @@ import torch.nn.functional as F  # noqa: N812
 
 import syncpoint as sp
 from models.calls import Calls
-from syncpoint.diagnosis.variants.screening import LARGE
+from syncpoint.diagnosis.variants.screening import MIN_SCREENED_ELEMENTS
 
 
 def real(*shape, seed=1):
@@ -47,18 +47,18 @@ FAULTS = [
 
 @pytest.mark.parametrize(("kind", "target", "reference"), FAULTS, ids=[f[0] for f in FAULTS])
 def test_a_fault_of_a_large_op_is_named(kind, target, reference):
-    assert reference(X).numel() >= LARGE
-    found = sp.compare(Calls(target).eval(), Calls(reference).eval(), inputs=(X,))
-    first = found.diagnosis.findings[0]
-    assert first.kind == kind, [(f.kind, f.title) for f in found.diagnosis.findings]
+    assert reference(X).numel() >= MIN_SCREENED_ELEMENTS
+    comparison = sp.compare(Calls(target).eval(), Calls(reference).eval(), inputs=(X,))
+    first = comparison.diagnosis.findings[0]
+    assert first.kind == kind, [(f.kind, f.title) for f in comparison.diagnosis.findings]
 
 
 def test_noise_is_not_explained():
     noise = real(1, 16, 96, 96, seed=9)
     target = Calls(lambda x: F.conv2d(x, W, B, padding=1) + 0.2 * noise).eval()
     reference = Calls(lambda x: F.conv2d(x, W, B, padding=1)).eval()
-    found = sp.compare(target, reference, inputs=(X,))
-    assert [f.kind for f in found.diagnosis.findings] in ([], ["unexplained"])
+    comparison = sp.compare(target, reference, inputs=(X,))
+    assert [f.kind for f in comparison.diagnosis.findings] in ([], ["unexplained"])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -73,5 +73,5 @@ def test_what_is_clean_is_left_alone(dtype):
     x = X[..., :32, :32]
     run = sp.capture(reference, (x,))
     target = sp.capture(deepcopy(reference).to(dtype), (x.to(dtype),))
-    found = sp.compare(target, run, reference_model=reference)
-    assert not [f.title for f in found.diagnosis.findings if f.level != "note"]
+    comparison = sp.compare(target, run, reference_model=reference)
+    assert not [f.title for f in comparison.diagnosis.findings if f.level != "note"]

@@ -1,23 +1,23 @@
-"""Numbers that a variant leaves open are found, and round ones recognised."""
+"""Open numbers of a variant are solved, and round numbers are recognized."""
 
 import numpy as np
 import pytest
 
 from syncpoint.diagnosis.variants.normalization import EPSILONS, Norm
-from syncpoint.diagnosis.variants.protocol import Seen
-from syncpoint.diagnosis.variants.solving import solved
+from syncpoint.diagnosis.variants.protocol import OpUnderTest
+from syncpoint.diagnosis.variants.solving import solve_number
 from syncpoint.run.model import Op, OpKey
 
 
-def seen(output, target):
+def op_under_test(output, target):
     op = Op(OpKey("op"), "aten.layer_norm.default")
-    return Seen(
+    return OpUnderTest(
         op=op,
         kind="layer_norm",
         arguments=[],
         output=output,
-        again=lambda changed: None,
-        end=target,
+        rerun=lambda changed: None,
+        region_target=target,
     )
 
 
@@ -30,20 +30,20 @@ def test_an_epsilon_is_found(epsilon, dtype):
     def form(number):
         return Norm(x=x, axes=(1,), epsilon=number).value()
 
-    found = solved(seen(form(1e-5), target), form, (1e-5, *EPSILONS), EPSILONS)
-    assert found is not None
-    # What moves the result by less than its rounding cannot be told from it.
+    solution = solve_number(op_under_test(form(1e-5), target), form, (1e-5, *EPSILONS), EPSILONS)
+    assert solution is not None
+    # An epsilon that moves the result by less than rounding cannot be resolved.
     unit = 1e-4 * (np.finfo(np.float32).eps if dtype == np.float32 else 1e-12)
-    assert abs(found.number - epsilon) <= max(1e-3 * epsilon, unit)
+    assert abs(solution.number - epsilon) <= max(1e-3 * epsilon, unit)
 
 
 def test_a_round_number_that_fits_as_well_is_meant():
     x = np.random.default_rng(4).standard_normal((64, 32))
     target = (0.125 * x).astype(np.float16).astype(np.float64)
-    found = solved(seen(x, target), lambda s: s * x, (1.0,), (0.125,))
-    assert found is not None and found.number == 0.125
+    solution = solve_number(op_under_test(x, target), lambda s: s * x, (1.0,), (0.125,))
+    assert solution is not None and solution.number == 0.125
 
 
 def test_a_few_elements_prove_nothing():
     x = np.ones(4)
-    assert solved(seen(x, 2 * x), lambda s: s * x, (1.0,)) is None
+    assert solve_number(op_under_test(x, 2 * x), lambda s: s * x, (1.0,)) is None

@@ -27,7 +27,7 @@ def test_an_exception_leaves_a_readable_run_that_says_why(tmp_path):
     ):
         writer.op(Op(OpKey("a"), "T"))
         writer.tensor(tensor("a", 3), b"abc")
-        raise CaptureError("a model that runs", "a matrix of the wrong size")
+        raise CaptureError("the model failed: a matrix of the wrong size")
     run = Run.open(tmp_path / "a.run")
     assert not run.info.complete
     assert "a matrix of the wrong size" in run.info.missing

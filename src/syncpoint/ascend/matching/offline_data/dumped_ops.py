@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from syncpoint.ascend.dumps.file_names import escaped
+from syncpoint.ascend.dumps.file_names import escape_name
 from syncpoint.run.model import Op
 from syncpoint.run.reader import Run
 
@@ -40,11 +40,11 @@ class OpsByName:
         for op in run.ops:
             self._ops_by_file_name.setdefault(_file_name(op), []).append(op)
             self._last_call[op.key.op] = max(op.key.call, self._last_call.get(op.key.op, 0))
-        self._names_per_file = Counter(escaped(name) for name in set(rule_names))
+        self._names_per_file = Counter(escape_name(name) for name in set(rule_names))
 
     def find(self, name: str) -> DumpedOp:
         """The last execution of the op of this name."""
-        file_name = escaped(name)
+        file_name = escape_name(name)
         candidates = self._ops_by_file_name.get(file_name, [])
         ops = [op for op in candidates if op.attributes.get("op_name") == name]
         if not ops:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from syncpoint.ascend.dumps.file_names import escaped
-from syncpoint.ascend.dumps.graph_text import Graph, GraphOp
+from syncpoint.ascend.dumps.file_names import escape_name
+from syncpoint.ascend.dumps.graph_text import DynamoGraph, GraphOp
 
 
 @dataclass(frozen=True)
@@ -24,19 +24,19 @@ class ExternalInput:
 class GraphNames:
     """The ops of a graph by the names that files have."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: DynamoGraph) -> None:
         self.graph = graph
         self._op_by_file_name: dict[str, GraphOp | None] = {}
         """None for a file name that two ops have."""
         for op in graph.ops.values():
-            name = escaped(op.name)
+            name = escape_name(op.name)
             self._op_by_file_name[name] = None if name in self._op_by_file_name else op
         lengths = {len(name) for name in self._op_by_file_name if name}
         self._lengths = sorted(lengths, reverse=True)
 
     def find(self, name: str) -> GraphOp | None:
         """The op of exactly this name."""
-        return self.graph.ops.get(name) or self._op_by_file_name.get(escaped(name))
+        return self.graph.ops.get(name) or self._op_by_file_name.get(escape_name(name))
 
     def parts(self, name: str) -> tuple[GraphOp, ...]:
         """The ops whose names in a row are this name; () if it cannot be split into such names.
@@ -46,7 +46,7 @@ class GraphNames:
         op = self.find(name)
         if op is not None:
             return (op,)
-        text = escaped(name)
+        text = escape_name(name)
         dead_ends: set[int] = set()
         steps: list[tuple[int, GraphOp, int]] = []
         position, first_length = 0, 0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from syncpoint.ascend.dumps.file_names import escaped
-from syncpoint.ascend.dumps.graph_text import Graph
+from syncpoint.ascend.dumps.file_names import escape_name
+from syncpoint.ascend.dumps.graph_text import DynamoGraph
 from syncpoint.ascend.matching.torchair.fused_ops import GraphNames, fx_nodes
 from syncpoint.errors import InputError
 from syncpoint.run.model import Op
@@ -20,10 +20,10 @@ def ops_by_graph(run: Run) -> dict[str, list[Op]]:
     return dict(sorted(ops.items(), key=lambda pair: (len(pair[0]), pair[0])))
 
 
-def assign_graph_files(run: Run, graphs: Sequence[Graph]) -> dict[str, Graph]:
+def assign_graph_files(run: Run, graphs: Sequence[DynamoGraph]) -> dict[str, DynamoGraph]:
     """For each graph of the dump, the graph file with most of its ops; among equals, the file at
     the same position."""
-    assigned: dict[str, Graph] = {}
+    assigned: dict[str, DynamoGraph] = {}
     names = [GraphNames(graph) for graph in graphs]
     for position, (graph, ops) in enumerate(ops_by_graph(run).items()):
         scores = [sum(each.find(op.key.op) is not None for op in ops) for each in names]
@@ -34,22 +34,22 @@ def assign_graph_files(run: Run, graphs: Sequence[Graph]) -> dict[str, Graph]:
 
 
 def pair_graphs(
-    target: Run, reference: Run, graphs: dict[str, Graph], fx: bool
+    target: Run, reference: Run, graphs: dict[str, DynamoGraph], fx: bool
 ) -> dict[str, str | None]:
     """For each graph of the target, the graph of the reference that shares most of its ops."""
     reference_ops = ops_by_graph(reference)
     reference_names = {
-        graph: {escaped(op.key.op) for op in ops} for graph, ops in reference_ops.items()
+        graph: {escape_name(op.key.op) for op in ops} for graph, ops in reference_ops.items()
     }
     pairs: dict[str, str | None] = {}
     target_ops = ops_by_graph(target)
     for position, (graph, ops) in enumerate(target_ops.items()):
         graph_file = graphs.get(graph)
-        names = {escaped(op.key.op) for op in ops}
+        names = {escape_name(op.key.op) for op in ops}
         if graph_file is not None:
             file_ops = graph_file.ops.values()
             names = {
-                escaped(name) for op in file_ops for name in (fx_nodes(op) if fx else [op.name])
+                escape_name(name) for op in file_ops for name in (fx_nodes(op) if fx else [op.name])
             }
         scores = [len(names & others) for others in reference_names.values()]
         best_graphs = [

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from syncpoint.ascend.dumps.folder_files import unreadable_tensor
-from syncpoint.ascend.dumps.graph_text import Graph
+from syncpoint.ascend.dumps.graph_text import DynamoGraph
 from syncpoint.ascend.dumps.torchair_run import TreeRun, op_facts
 from syncpoint.ascend.matching.device_views import graph_view
 from syncpoint.ascend.matching.plan import ComparisonPlan
@@ -51,7 +51,7 @@ class GraphPlanner(ABC):
         self,
         target: TreeRun,
         reference: TreeRun,
-        graphs: dict[str, Graph],
+        graphs: dict[str, DynamoGraph],
         partners: dict[str, str | None],
     ) -> None:
         """`graphs` has the graph file, `partners` the graph of the reference, by target graph."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from syncpoint.ascend.dumps.file_names import escaped
+from syncpoint.ascend.dumps.file_names import escape_name
 from syncpoint.ascend.dumps.torchair_run import op_facts
 from syncpoint.run.model import Op, OpKey, Part, Role, Tensor, TensorKey
 
@@ -38,13 +38,13 @@ class ReferenceOps:
         # Names as in files, for a dump whose headers do not have the true names.
         self._op_by_file_name: dict[str, Op | None] = {}
         for name, op in self.ops.items():
-            file_name = escaped(name)
+            file_name = escape_name(name)
             is_ambiguous = file_name in self._op_by_file_name
             self._op_by_file_name[file_name] = None if is_ambiguous else op
 
     def op(self, name: str) -> Op | None:
         """The op of this name."""
-        return self.ops.get(name) or self._op_by_file_name.get(escaped(name))
+        return self.ops.get(name) or self._op_by_file_name.get(escape_name(name))
 
     def find(self, name: str, role: Role, index: int) -> TensorLookup:
         """One tensor of an op."""

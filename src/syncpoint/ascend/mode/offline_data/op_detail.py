@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.ascend.dumps.file_names import escaped
+from syncpoint.ascend.dumps.file_names import escape_name
 from syncpoint.ascend.matching.device_views import PLAIN_LAYOUTS
 from syncpoint.ascend.matching.plan import PlanEntry
 from syncpoint.ascend.mode.offline_data.open_dumps import OfflineCase
@@ -62,7 +62,7 @@ def _write_tensor(
     has_axes = entry.axes not in PLAIN_LAYOUTS and len(entry.axes) == len(shape)
     axes = " ".join(entry.axes) if has_axes else "Position"
     key = entry.target.key
-    stem = f"{escaped(entry.op)[:120]}_{key.role}_{key.index}"
+    stem = f"{escape_name(entry.op)[:120]}_{key.role}_{key.index}"
     worst: dict[str, list[tuple[float, int]]] = {kind: [] for kind in _KINDS}
     path = folder / f"{stem}.csv"
     with path.open("x", newline="", encoding="utf-8") as file:

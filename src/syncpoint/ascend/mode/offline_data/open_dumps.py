@@ -8,7 +8,7 @@ from pathlib import Path
 
 from syncpoint.ascend.dumps.device_folder import DeviceFolder
 from syncpoint.ascend.dumps.device_types import preset_of_decoded
-from syncpoint.ascend.dumps.file_names import escaped
+from syncpoint.ascend.dumps.file_names import escape_name
 from syncpoint.ascend.dumps.golden_folder import GoldenFolder
 from syncpoint.ascend.dumps.rule_file import RuleFile, quantizes
 from syncpoint.ascend.matching.logical_run import logical_run
@@ -151,7 +151,7 @@ def _add_edges(run: Run, rules: FusionRules) -> Run:
         keys[op.key.op] = op.key
 
     def find_key(name: str) -> OpKey | None:
-        return keys.get(name) or keys.get(escaped(name))
+        return keys.get(name) or keys.get(escape_name(name))
 
     inputs: dict[OpKey, tuple[Edge, ...]] = {}
     for rule in rules.ops.values():

@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from syncpoint.ascend.dumps.device_facts import facts_of
+from syncpoint.ascend.dumps.device_facts import tensor_facts
 from syncpoint.ascend.matching.device_views import PLAIN_LAYOUTS
 from syncpoint.ascend.matching.plan import PlanEntry
 from syncpoint.ascend.mode.batch_columns import BatchColumns
@@ -186,7 +186,7 @@ def _type_cell(run: Run, tensor: Tensor | None) -> str:
         return UNKNOWN_CELL
     if tensor.count == 0:
         return "float64"
-    stored = str(facts_of(run, tensor).get("stored_type", ""))
+    stored = str(tensor_facts(run, tensor).get("stored_type", ""))
     if stored.lower().startswith(("float8", "hifloat8")) or tensor.dtype.startswith("f8"):
         return "float64"
     if tensor.dtype == "bf16":

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from syncpoint.ascend.dumps.batch_tree import Leaf, is_tree, latest, leaves, rule_of, rules
+from syncpoint.ascend.dumps.batch_tree import (
+    StepFolder,
+    find_rule_file,
+    find_step_folders,
+    is_tree,
+    latest_steps,
+    load_rule_files,
+)
 from syncpoint.ascend.dumps.rule_file import RuleFile
 from syncpoint.ascend.mode.offline_data.mode import compare_offline
 from syncpoint.ascend.mode.offline_data.options import OfflineFlags
@@ -30,8 +37,8 @@ def compare_all(flags: OfflineFlags, choice: Choice, progress: Progress | None) 
             f" {flags.fusion_rule or 'none'}",
             cure=_MAKE_RULES,
         )
-    rule_files = rules(flags.fusion_rule)
-    last_steps = latest(leaves(flags.target))
+    rule_files = load_rule_files(flags.fusion_rule)
+    last_steps = latest_steps(find_step_folders(flags.target))
     compared = [
         (leaf, rule) for leaf in last_steps if (rule := _rule_of(leaf, rule_files)) is not None
     ]
@@ -57,9 +64,9 @@ def compare_all(flags: OfflineFlags, choice: Choice, progress: Progress | None) 
     return outcomes
 
 
-def _rule_of(leaf: Leaf, rule_files: dict[str, RuleFile]) -> RuleFile | None:
+def _rule_of(leaf: StepFolder, rule_files: dict[str, RuleFile]) -> RuleFile | None:
     """The rules of the graph of a model alone."""
-    graph_rule = rule_of(leaf.model, rule_files)
+    graph_rule = find_rule_file(leaf.model, rule_files)
     if graph_rule is None:
         return None
     graph, rule = graph_rule

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from syncpoint.ascend.dumps.graph_text import Graph
+from syncpoint.ascend.dumps.graph_text import DynamoGraph
 from syncpoint.ascend.dumps.torchair_run import TreeRun, tree_run
-from syncpoint.ascend.dumps.torchair_tree import Kind, Tree, find_tree
+from syncpoint.ascend.dumps.torchair_tree import DumpKind, Tree, find_tree
 from syncpoint.ascend.matching.logical_run import logical_run
 from syncpoint.ascend.matching.torchair.fused_ops import GraphNames, external_inputs
 from syncpoint.ascend.matching.torchair.fx_planner import FxPlanner
@@ -42,10 +42,12 @@ def open_cases(flags: TorchairFlags) -> Iterable[TorchairCase]:
     """The case of every rank of the target, one after the other."""
     target = find_tree(flags.target, "--target_path")
     golden = find_tree(flags.golden, "--golden_path")
-    if target.kind is Kind.FX:
+    if target.kind is DumpKind.FX:
         raise InputError(
             f"--target_path must be a GE dump; {flags.target} is an FX dump",
-            cure="swap the two paths" if golden.kind is Kind.GE else "dump the model in GE mode",
+            cure="swap the two paths"
+            if golden.kind is DumpKind.GE
+            else "dump the model in GE mode",
         )
     if not target.graphs and not golden.graphs:
         raise InputError(
@@ -81,10 +83,10 @@ def _ranks_text(tree: Tree) -> str:
 def _open_case(target: Tree, golden: Tree, rank: int, warnings: tuple[str, ...]) -> TorchairCase:
     stored = (_read_rank(target, rank), _read_rank(golden, rank))
     target_dump = replace(stored[0], run=logical_run(stored[0].run))
-    fx = golden.kind is Kind.FX
+    fx = golden.kind is DumpKind.FX
     golden_dump = stored[1] if fx else replace(stored[1], run=logical_run(stored[1].run))
-    target_graphs = [Graph.load(target.root / graph.path) for graph in stored[0].tree.graphs]
-    golden_graphs = [Graph.load(golden.root / graph.path) for graph in stored[1].tree.graphs]
+    target_graphs = [DynamoGraph.load(target.root / graph.path) for graph in stored[0].tree.graphs]
+    golden_graphs = [DynamoGraph.load(golden.root / graph.path) for graph in stored[1].tree.graphs]
     graphs = assign_graph_files(target_dump.run, target_graphs or golden_graphs)
     partners = pair_graphs(target_dump.run, golden_dump.run, graphs, fx)
     planner: type[GraphPlanner] = FxPlanner if fx else GePlanner
@@ -113,7 +115,7 @@ def _read_rank(tree: Tree, rank: int) -> TreeRun:
     return replace(dump, run=add_environment(dump.run, tree.root))
 
 
-def _add_edges(run: Run, graphs: dict[str, Graph]) -> Run:
+def _add_edges(run: Run, graphs: dict[str, DynamoGraph]) -> Run:
     """The run with the inputs of its ops by the graph. Edges tell where an error arises and where
     it is only passed on."""
     last_key: dict[tuple[str, str], OpKey] = {}

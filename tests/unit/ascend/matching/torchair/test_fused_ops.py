@@ -3,12 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncpoint.ascend.dumps.graph_text import Graph, GraphOp
+from syncpoint.ascend.dumps.graph_text import DynamoGraph, GraphOp
 from syncpoint.ascend.matching.torchair.fused_ops import GraphNames, external_inputs, fx_output
 
 
 def graph(*ops: GraphOp) -> GraphNames:
-    return GraphNames(Graph({op.name: op for op in ops}))
+    return GraphNames(DynamoGraph({op.name: op for op in ops}))
 
 
 @given(
