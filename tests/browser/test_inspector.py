@@ -174,7 +174,7 @@ def test_statistics_are_shown_where_they_are_all_there_is(page, served, guilty):
 
 def test_digests_say_whether_bytes_are_equal(page, served):
     open_page(page, served("digest"), row=0, sort="operation")
-    expect(page.get_by_test_id("digest")).to_contain_text("The bytes of both sides are the same.")
+    expect(page.get_by_test_id("digest")).to_contain_text("The bytes of both sides are equal.")
     expect(page.locator(".insp")).to_contain_text("xxh3-128")
 
 
