@@ -167,7 +167,7 @@ def test_statistics_are_shown_where_they_are_all_there_is(page, served, guilty):
     found = float(table.locator("tr", has_text="max").locator("td").nth(1).inner_text())
     assert found == pytest.approx(values.max(), rel=1e-3)
     expect(page.locator(".insp")).to_contain_text(
-        "Statistics can prove a difference, hardly equality."
+        "Statistics can prove a difference but not equality."
     )
     expect(page.locator(".insp canvas")).to_have_count(0)
 
