@@ -167,14 +167,14 @@ def test_statistics_are_shown_where_they_are_all_there_is(page, served, guilty):
     found = float(table.locator("tr", has_text="max").locator("td").nth(1).inner_text())
     assert found == pytest.approx(values.max(), rel=1e-3)
     expect(page.locator(".insp")).to_contain_text(
-        "Statistics can prove a difference, hardly equality."
+        "Statistics can prove a difference but not equality."
     )
     expect(page.locator(".insp canvas")).to_have_count(0)
 
 
 def test_digests_say_whether_bytes_are_equal(page, served):
     open_page(page, served("digest"), row=0, sort="operation")
-    expect(page.get_by_test_id("digest")).to_contain_text("The bytes of both sides are the same.")
+    expect(page.get_by_test_id("digest")).to_contain_text("The bytes of both sides are equal.")
     expect(page.locator(".insp")).to_contain_text("xxh3-128")
 
 

@@ -469,7 +469,7 @@ def test_what_statistics_bound_is_shown_as_a_bound_worst_first(page, served):
 
 def test_digests_are_told_apart_in_words(page, served):
     open_page(page, served("digest"))
-    assert set(page.locator(".row .score").all_inner_texts()) == {"other bytes"}
+    assert set(page.locator(".row .score").all_inner_texts()) == {"different bytes"}
     page.get_by_role("button", name=re.compile("^close")).click()
     expect(page.locator(".row .score", has_text="equal bytes").first).to_be_visible()
 
@@ -485,10 +485,10 @@ def test_it_says_what_the_counts_are_by(page, served):
         title = page.locator(f"#metric option[value={metric}]").inner_text()
         expect(said).to_have_text(f"{title} has no limits: counts by the verdict")
     page.locator("#metric").select_option("max_abs")
-    expect(said).to_contain_text("counts by Max absolute error alone")
+    expect(said).to_contain_text("counts by Max Absolute Error alone")
     page.get_by_label("Group by module").click()
     expect(page.locator(".list .grp").first).to_be_visible()
-    expect(said).to_contain_text("counts by Max absolute error alone")
+    expect(said).to_contain_text("counts by Max Absolute Error alone")
     page.locator("#metric").select_option("max_rel")
     expect(said).to_contain_text("where it has limits, else by the verdict")
 

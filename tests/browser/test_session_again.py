@@ -43,7 +43,7 @@ def test_an_interrupted_comparison_is_gone_on_with_after_a_restart(page, folder)
         for text in ("net_waiting_against_net_reference", "net.py:waiting", "net.py:reference"):
             expect(line).to_contain_text(text)
         expect(line).to_contain_text("interrupted")
-        line.get_by_role("button", name="Go on").click()
+        line.get_by_role("button", name="Resume").click()
         expect(page.locator(".job[data-state=done]")).to_be_visible(timeout=SLOW)
         expect(past.get_by_role("row")).to_have_count(2)
         expect(line).to_contain_text("close")
@@ -230,14 +230,14 @@ def test_the_diagnosis_is_a_stage_while_it_runs(page, folder):
         page.goto(server.address)
         _, job = server.ask("/jobs", DEEP_JOB)
         stages = page.locator(".job").first.get_by_role("list", name="Stages")
-        expect(stages.locator("[data-stage=diagnosis]")).to_have_text("Diagnosiswaits")
+        expect(stages.locator("[data-stage=diagnosis]")).to_have_text("Diagnosiswaiting")
         end = time.monotonic() + 60
         while diagnosis(job) == "waits" and time.monotonic() < end:
             time.sleep(0.01)
         (pid,) = worker_of(server)
         os.kill(pid, signal.SIGSTOP)
         expect(stages.locator("[data-stage=introduced]")).to_have_attribute("data-state", "done")
-        expect(stages.locator("[data-stage=diagnosis]")).to_have_text("Diagnosisat work")
+        expect(stages.locator("[data-stage=diagnosis]")).to_have_text("Diagnosisrunning")
         os.kill(pid, signal.SIGCONT)
         done = server.until(job["id"], "done")
         assert re.search(r"\d+ finding", " ".join(line["text"] for line in done["log"]))
@@ -257,7 +257,7 @@ def test_what_is_measured_can_be_opened_before_the_end_and_after_a_cancel(page, 
         (pid,) = worker_of(server)
         os.kill(pid, signal.SIGSTOP)  # it stays in the middle for as long as we look
         card = page.locator(".job[data-state=running]")
-        expect(card.get_by_role("img", name=re.compile("Drift so far, least PSNR"))).to_be_visible()
+        expect(card.get_by_role("img", name=re.compile("so far, lowest PSNR"))).to_be_visible()
         card.get_by_role("button", name="Open what is finished").click()
         expect(page.get_by_role("status").filter(has_text="Not complete")).to_be_visible(
             timeout=SLOW

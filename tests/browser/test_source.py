@@ -108,10 +108,10 @@ def test_either_run_s_source_can_be_chosen(page, served, rows):
 
 def test_without_source_the_pane_says_why(page, served, rows):
     open_page(page, served("plain"), row=0)
-    expect(page.get_by_test_id("nosource")).to_contain_text("Neither run carries a source stack")
+    expect(page.get_by_test_id("nosource")).to_contain_text("Neither run has a source stack")
     at = next(i for i, row in enumerate(rows) if row.target.key.role == "parameter")
     open_page(page, served("guilty"), row=at)
-    expect(page.get_by_test_id("nosource")).to_contain_text("no line made it")
+    expect(page.get_by_test_id("nosource")).to_contain_text("no source line computes it")
     open_page(page, served("missing"), row=row_of(rows, "linear_9"))
     said = page.get_by_test_id("nosource")
     expect(said).to_contain_text("run is not available")

@@ -207,7 +207,7 @@ def test_where_all_of_the_graphs_would_be_too_small_fit_says_so(page, served):
     open_page(page, served("guilty"), row=47)
     before = wait(page, "linear_9")
     page.keyboard.press("f")
-    expect(page.locator("#structure-words")).to_contain_text("too tall to be seen as a whole")
+    expect(page.locator("#structure-words")).to_contain_text("too tall to fit")
     wait(page, "linear_9")
     page.wait_for_function(SEEN)
     assert nodes(page)["linear_9"]["x"] == pytest.approx(before["x"], abs=2)

@@ -116,7 +116,7 @@ def check_module_in_both_graphs(looked):
         )
         assert wanted <= set(drawn(side))
     if looked.kind == "missing":
-        expect(page.locator(".structure .missing")).to_contain_text("Neither run is at hand")
+        expect(page.locator(".structure .missing")).to_contain_text("Neither run is available")
     stem = drawn("target")["stem"]
     page.mouse.click(stem["x"], stem["y"])
 
@@ -126,7 +126,7 @@ def check_source_line_click(looked):
     at = least_similar(known)
     page = looked.go(row=at)
     if looked.kind in ("sourceless", "missing"):
-        why = {"sourceless": "Neither run carries a source stack", "missing": "is not at hand"}
+        why = {"sourceless": "Neither run has a source stack", "missing": "is not available"}
         expect(page.get_by_test_id("nosource")).to_contain_text(why[looked.kind])
         expect(page.locator(".cm-line")).to_have_count(0)
         looked.nothing_blank()

@@ -17,15 +17,15 @@ let chosen = -Infinity;
 /** Whether what is written next is an entry of its own. */
 let entry = false;
 
-/** Put this into the address: now, or in a moment where a key is held down. `at` names what is looked at:
+/** Put this into the address: now, or in a moment where a key is held down. `lookedAtName` names what is looked at:
  *  from something else than before, Back leads to what was looked at before. */
-export function keep(hash: string, at: string): void {
+export function keep(hash: string, lookedAtName: string): void {
   latest = hash;
-  if (looked === null) looked = at;
-  else if (at !== looked) {
+  if (looked === null) looked = lookedAtName;
+  else if (lookedAtName !== looked) {
     const now = performance.now();
     entry ||= now - chosen > TOGETHER;
-    [looked, chosen] = [at, now];
+    [looked, chosen] = [lookedAtName, now];
   }
   if (!waiting) write();
 }

@@ -38,14 +38,14 @@ const widths = new Map<string, number>();
 /** How wide a text is; asked for the same words in every frame. */
 export function wide(context: Context, text: string, style: string): number {
   const key = `${style}|${text}`;
-  let found = widths.get(key);
-  if (found === undefined) {
+  let width = widths.get(key);
+  if (width === undefined) {
     if (widths.size > 20_000) widths.clear();
     context.font = style;
-    found = context.measureText(text).width;
-    widths.set(key, found);
+    width = context.measureText(text).width;
+    widths.set(key, width);
   }
-  return found;
+  return width;
 }
 
 const cuts = new Map<string, string>();
@@ -54,8 +54,8 @@ const cuts = new Map<string, string>();
 export function cut(context: Context, text: string, style: string, room: number, fromStart = false): string {
   if (wide(context, text, style) <= room) return text;
   const key = `${style}|${Math.floor(room)}|${fromStart}|${text}`;
-  const known = cuts.get(key);
-  if (known !== undefined) return known;
+  const cached = cuts.get(key);
+  if (cached !== undefined) return cached;
   let low = 0;
   let high = text.length;
   const piece = (n: number): string => (fromStart ? `…${text.slice(text.length - n)}` : `${text.slice(0, n)}…`);
@@ -65,20 +65,20 @@ export function cut(context: Context, text: string, style: string, room: number,
     if (context.measureText(piece(half)).width <= room) low = half;
     else high = half - 1;
   }
-  const found = low ? piece(whole(text, low, fromStart)) : "";
+  const shortened = low ? piece(whole(text, low, fromStart)) : "";
   if (cuts.size > 20_000) cuts.clear();
-  cuts.set(key, found);
-  return found;
+  cuts.set(key, shortened);
+  return shortened;
 }
 
 /** Of the letters that fit, those that end with a word, if that leaves most of them. */
 function whole(text: string, fitting: number, fromStart: boolean): number {
-  const kept = fromStart ? text.slice(text.length - fitting) : text.slice(0, fitting);
+  const fittingText = fromStart ? text.slice(text.length - fitting) : text.slice(0, fitting);
   const next = fromStart ? text[text.length - fitting - 1] : text[fitting];
   if (next !== undefined && /[\s._/,:]/.test(next)) return fitting;
-  const at = fromStart ? kept.search(/[\s._/,:]/) + 1 : kept.search(/[\s._/,:][^\s._/,:]*$/);
-  const left = fromStart ? fitting - at : at;
-  return at > 0 && left >= fitting / 2 ? left : fitting;
+  const breakIndex = fromStart ? fittingText.search(/[\s._/,:]/) + 1 : fittingText.search(/[\s._/,:][^\s._/,:]*$/);
+  const wholeLength = fromStart ? fitting - breakIndex : breakIndex;
+  return breakIndex > 0 && wholeLength >= fitting / 2 ? wholeLength : fitting;
 }
 
 /** The mark of a verdict around a point, as `Glyph` draws it. */

@@ -1,7 +1,7 @@
 // Four panes around one selection, and the drift under them.
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { gone } from "./api/live";
+import { serverLostSince } from "./api/live";
 import { Code } from "./code/code";
 import { Drift } from "./drift/drift";
 import { Findings } from "./findings/findings";
@@ -31,7 +31,7 @@ export function Frame(): JSX.Element {
     <div class="frame">
       <TopBar />
       {state.failure.value ? <Broken /> : <Panes />}
-      <Gone />
+      <ServerLost />
       <Help />
     </div>
   );
@@ -71,13 +71,13 @@ function Panes(): JSX.Element {
 }
 
 function Broken(): JSX.Element {
-  const said = state.failure.value;
+  const problem = state.failure.value;
   return (
     <div class="broken">
       <section role="alert">
         <b>This comparison cannot be shown</b>
-        {said && <ProblemText problem={said} />}
-        {gone.value !== null ? (
+        {problem && <ProblemText problem={problem} />}
+        {serverLostSince.value !== null ? (
           <button class="btn" onClick={state.tryAgain}>
             Try now
           </button>
@@ -94,16 +94,16 @@ function Broken(): JSX.Element {
 }
 
 /** What is on screen stays when the server does not answer; it is asked again now and then. */
-function Gone(): JSX.Element | null {
-  const [left, setLeft] = useState(0);
-  const since = gone.value;
+function ServerLost(): JSX.Element | null {
+  const [secondsLeft, setSecondsLeft] = useState(0);
+  const since = serverLostSince.value;
   useEffect(() => {
     if (since === null) return;
     let seconds = 5;
-    setLeft(seconds);
+    setSecondsLeft(seconds);
     const timer = setInterval(() => {
       seconds -= 1;
-      setLeft(Math.max(seconds, 0));
+      setSecondsLeft(Math.max(seconds, 0));
       if (seconds === 0) state.tryAgain();
     }, 1000);
     return () => clearInterval(timer);
@@ -111,7 +111,7 @@ function Gone(): JSX.Element | null {
   if (since === null) return null;
   return (
     <div class="gone" role="alert">
-      <b>The session at {location.host} does not answer.</b> What is on screen stays. Trying again in {left} s.
+      <b>The session at {location.host} does not answer.</b> What is on screen stays. Trying again in {secondsLeft} s.
       <button class="btn s" onClick={state.tryAgain}>
         Try now
       </button>

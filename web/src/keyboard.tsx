@@ -25,13 +25,13 @@ const KEYS: [string, string][] = [
 ];
 
 export function keys(event: KeyboardEvent): void {
-  const at = event.target as HTMLElement;
-  const typing = at.matches?.("input[type=search], input[type=text], textarea, select");
+  const focused = event.target as HTMLElement;
+  const typing = focused.matches?.("input[type=search], input[type=text], textarea, select");
   if (event.key === "Escape") {
     if (help.value) help.value = false;
     else if (typing) {
-      if (at.id === "filter") state.text.value = "";
-      at.blur();
+      if (focused.id === "filter") state.text.value = "";
+      focused.blur();
     }
     else if (state.brush.value) state.brush.value = null;
     else if (state.filtered.value) state.clearFilters();
@@ -43,13 +43,13 @@ export function keys(event: KeyboardEvent): void {
     nextPane(event.shiftKey ? -1 : 1);
     return;
   }
-  if (at.id === "filter" && (event.key === "ArrowDown" || event.key === "Enter") && !event.isComposing) {
+  if (focused.id === "filter" && (event.key === "ArrowDown" || event.key === "Enter") && !event.isComposing) {
     event.preventDefault();
     void intoList();
     return;
   }
   if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
-  const sliding = at.matches?.("input[type=range]");
+  const sliding = focused.matches?.("input[type=range]");
   if (sliding && event.key.startsWith("Arrow")) return;
   const act = actions[event.key] ?? paneKeys.get(event.key);
   if (!act) return;
@@ -109,9 +109,9 @@ function openGroup(opening: boolean): void {
 }
 
 function nextMetric(): void {
-  const known = state.overview.value?.metrics.filter((metric) => metric.choosable) ?? [];
-  const at = known.findIndex((metric) => metric.id === state.metric.value);
-  const next = known[(at + 1) % known.length];
+  const metrics = state.overview.value?.metrics.filter((metric) => metric.choosable) ?? [];
+  const index = metrics.findIndex((metric) => metric.id === state.metric.value);
+  const next = metrics[(index + 1) % metrics.length];
   if (next) state.metric.value = next.id;
 }
 
@@ -119,25 +119,25 @@ function nextMetric(): void {
 function nextGuilty(): void {
   const all = state.states.value;
   if (!all) return;
-  const made = [...all.guilts].flatMap((guilt, row) => (guilt === "g" || guilt === "f" ? [row] : []));
-  const rows = [...new Set([...made, ...(state.overview.value?.first_divergence ?? [])])];
+  const guiltyRows = [...all.guilts].flatMap((guilt, row) => (guilt === "g" || guilt === "f" ? [row] : []));
+  const rows = [...new Set([...guiltyRows, ...(state.overview.value?.first_divergence ?? [])])];
   const { selected: { value: row } } = state;
-  const stops = rows.map((one) => ({ order: all.orders[one] as number, here: one === row, go: () => state.select(one) }));
+  const stops = rows.map((one) => ({ order: all.orders[one] as number, isCurrent: one === row, go: () => state.select(one) }));
   for (const { alone, before, level } of state.overview.value?.findings ?? []) {
-    if (alone && level === "large") stops.push({ order: before - 0.5, here: state.isLookedAt(alone), go: () => state.lookAt(alone) });
+    if (alone && level === "large") stops.push({ order: before - 0.5, isCurrent: state.isLookedAt(alone), go: () => state.lookAt(alone) });
   }
   stops.sort((a, b) => a.order - b.order);
   // An op may be named by several findings.
-  const at = stops.findLastIndex((stop) => stop.here);
-  const here = row === null ? -1 : (all.orders[row] as number);
-  const next = at >= 0 ? stops[at + 1] : stops.find((stop) => stop.order > here);
+  const index = stops.findLastIndex((stop) => stop.isCurrent);
+  const currentOrder = row === null ? -1 : (all.orders[row] as number);
+  const next = index >= 0 ? stops[index + 1] : stops.find((stop) => stop.order > currentOrder);
   (next ?? stops[0])?.go();
 }
 
 function nextPane(by: number): void {
   const panes = [...document.querySelectorAll<HTMLElement>("nav.pane, section.pane, aside.pane")];
-  const at = panes.findIndex((pane) => pane.contains(document.activeElement));
-  const pane = panes[(at + by + panes.length) % panes.length];
+  const index = panes.findIndex((pane) => pane.contains(document.activeElement));
+  const pane = panes[(index + by + panes.length) % panes.length];
   const inside = pane?.querySelector<HTMLElement>('[tabindex="0"], button, input, select, canvas');
   inside?.focus();
 }

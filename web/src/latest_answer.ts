@@ -22,13 +22,13 @@ export function useLatest<T>(key: string | null, ask: () => Promise<T>): Answer<
   const next = (): void => {
     const it = now.current;
     if (it.busy || it.key === null || it.key === it.done) return;
-    const asked = it.key;
+    const requestedKey = it.key;
     it.busy = true;
     const settle = (value: T | null, problem: Problem | null): void => {
       it.busy = false;
-      it.done = asked;
+      it.done = requestedKey;
       if (!it.alive) return;
-      setAnswer({ value, problem, key: asked });
+      setAnswer({ value, problem, key: requestedKey });
       next();
     };
     it.ask().then(

@@ -37,13 +37,13 @@ export function numeric(value: Score | undefined): number | null {
 
 /** A metric's value; a dash where there is none. */
 export function metricText(metric: string, value: Score | undefined): string {
-  const found = numeric(value);
-  if (found === null) return "–";
-  if (!Number.isFinite(found)) return plain(found);
-  if (DECIBELS.has(metric)) return found.toFixed(1).replace("-", MINUS);
+  const number = numeric(value);
+  if (number === null) return "–";
+  if (!Number.isFinite(number)) return plain(number);
+  if (DECIBELS.has(metric)) return number.toFixed(1).replace("-", MINUS);
   // Enough digits that 0.99999 never looks like 1.
-  if (SHARES.has(metric)) return nearlyOne(found, 6) ? (nearlyOne(found, 8) ? besideOne(found) : found.toPrecision(8)) : plain(found, 5);
-  return plain(found);
+  if (SHARES.has(metric)) return nearlyOne(number, 6) ? (nearlyOne(number, 8) ? besideOne(number) : number.toPrecision(8)) : plain(number, 5);
+  return plain(number);
 }
 
 const nearlyOne = (value: number, digits: number): boolean => value !== 1 && Number(value.toPrecision(digits)) === 1;
@@ -68,10 +68,10 @@ export function percent(share: number): string {
 
 /** A limit: as many digits as somebody wrote, where a metric would have all that it has. */
 export function limitText(metric: string, value: Score): string {
-  const found = numeric(value);
-  if (found === null || !Number.isFinite(found)) return metricText(metric, value);
-  if (SHARES.has(metric) && nearlyOne(found, 5)) return besideOne(found);
-  return plain(Number(found.toPrecision(SHARES.has(metric) ? 5 : 2)), SHARES.has(metric) ? 5 : 2);
+  const number = numeric(value);
+  if (number === null || !Number.isFinite(number)) return metricText(metric, value);
+  if (SHARES.has(metric) && nearlyOne(number, 5)) return besideOne(number);
+  return plain(Number(number.toPrecision(SHARES.has(metric) ? 5 : 2)), SHARES.has(metric) ? 5 : 2);
 }
 
 /** How many times as much; reports write it the same way (`ratio_text`). */
@@ -79,6 +79,6 @@ export function times(ratio: number): string {
   if (!Number.isFinite(ratio)) return "∞×";
   if (ratio === 0) return "0";
   const tenths = ratio.toFixed(1);
-  const said = Number(tenths) < 100 ? tenths : Math.round(ratio) < 1e6 ? count(Math.round(ratio)) : ratio.toExponential(0).replace("e+", "e");
-  return `${said}×`;
+  const text = Number(tenths) < 100 ? tenths : Math.round(ratio) < 1e6 ? count(Math.round(ratio)) : ratio.toExponential(0).replace("e+", "e");
+  return `${text}×`;
 }

@@ -32,11 +32,11 @@ export function startDetail(): void {
       late.value = true;
     }, 300);
     state.source.row(row, metric).then(
-      (found) => {
+      (rowDetail) => {
         if (!current) return;
         clearTimeout(timer);
         late.value = false;
-        detail.value = found;
+        detail.value = rowDetail;
       },
       (error: unknown) => {
         if (!current) return;

@@ -1,6 +1,6 @@
 // Whether the server has a page of all comparisons to go back to: a session has, `syncpoint view` has not.
 import { signal } from "@preact/signals";
-import { gone } from "./api/live";
+import { serverLostSince } from "./api/live";
 import { session } from "./session/api";
 import { localStore } from "./state";
 
@@ -18,7 +18,7 @@ export function recallSession(): void {
   if (localStore("session") !== "1") return;
   inSession.value = true;
   session().catch(() => {
-    if (gone.peek() !== null) return;
+    if (serverLostSince.peek() !== null) return;
     inSession.value = false;
     localStore("session", "0");
   });

@@ -41,8 +41,8 @@ function put(split: Split, value: number | null): void {
 export function Splitters(): JSX.Element {
   useEffect(() => {
     for (const split of SPLITS) {
-      const kept = Number.parseFloat(localStore(split.name) ?? "");
-      if (Number.isFinite(kept)) put(split, kept);
+      const storedSize = Number.parseFloat(localStore(split.name) ?? "");
+      if (Number.isFinite(storedSize)) put(split, storedSize);
     }
   }, []);
   return (

@@ -140,14 +140,14 @@ export function lookAt(one: Unmatched): void {
 async function seekAlone(name: string): Promise<void> {
   const op = opInName(name).slice(0, LONGEST_SEARCH);
   for (let from = 0, total = 1; from < total; from += ASKED_AT_ONCE) {
-    const found = await source.unmatched(op, from, ASKED_AT_ONCE).catch(() => null);
-    if (!found || lone.peek() !== name) return;
-    const one = found.items.find((each) => loneName(each) === name);
+    const window = await source.unmatched(op, from, ASKED_AT_ONCE).catch(() => null);
+    if (!window || lone.peek() !== name) return;
+    const one = window.items.find((each) => loneName(each) === name);
     if (one) {
       alone.value = one;
       return;
     }
-    total = found.total;
+    total = window.total;
   }
   // Back must not lead to a name that leads here again.
   settle();
@@ -156,56 +156,56 @@ async function seekAlone(name: string): Promise<void> {
 
 /** Take the state out of the address. */
 function read(): void {
-  const said = new URLSearchParams(location.hash.slice(1));
-  const list = (key: string): string[] => said.getAll(key);
+  const params = new URLSearchParams(location.hash.slice(1));
+  const list = (key: string): string[] => params.getAll(key);
   batch(() => {
-    metric.value = said.get("metric") ?? "psnr";
-    limits.value = said.get("limits") ?? "";
-    sort.value = said.get("sort") === "operation" ? "operation" : "similarity";
-    descending.value = said.get("descending") === "1";
-    text.value = said.get("text") ?? "";
+    metric.value = params.get("metric") ?? "psnr";
+    limits.value = params.get("limits") ?? "";
+    sort.value = params.get("sort") === "operation" ? "operation" : "similarity";
+    descending.value = params.get("descending") === "1";
+    text.value = params.get("text") ?? "";
     types.value = list("type");
-    module.value = said.get("module") ?? "";
+    module.value = params.get("module") ?? "";
     levels.value = list("level");
-    grouped.value = said.get("grouped") === "1";
+    grouped.value = params.get("grouped") === "1";
     open.value = list("open");
-    const row = Number(said.get("row") ?? NaN);
+    const row = Number(params.get("row") ?? NaN);
     selected.value = Number.isInteger(row) && row >= 0 ? row : null;
-    const [from, to] = (said.get("brush") ?? "").split("-").map(Number);
+    const [from, to] = (params.get("brush") ?? "").split("-").map(Number);
     brush.value = from !== undefined && to !== undefined && to > from ? [from, to] : null;
-    slice.value = said.get("slice") ?? "";
-    lone.value = selected.value === null ? (said.get("alone") ?? "") : "";
+    slice.value = params.get("slice") ?? "";
+    lone.value = selected.value === null ? (params.get("alone") ?? "") : "";
     if (alone.value && !isLookedAt(alone.value)) alone.value = null;
   });
 }
 
 function written(): string {
-  const said = new URLSearchParams();
+  const params = new URLSearchParams();
   const put = (key: string, value: string | false): void => {
-    if (value) said.set(key, value);
+    if (value) params.set(key, value);
   };
-  if (selected.value !== null) said.set("row", String(selected.value));
+  if (selected.value !== null) params.set("row", String(selected.value));
   put("alone", lone.value);
   put("metric", metric.value !== "psnr" && metric.value);
   put("limits", limits.value);
   put("sort", sort.value !== "similarity" && sort.value);
   put("descending", descending.value && "1");
   put("text", text.value);
-  for (const type of types.value) said.append("type", type);
+  for (const type of types.value) params.append("type", type);
   put("module", module.value);
-  for (const level of levels.value) said.append("level", level);
+  for (const level of levels.value) params.append("level", level);
   put("grouped", grouped.value && "1");
-  for (const name of open.value) said.append("open", name);
+  for (const name of open.value) params.append("open", name);
   put("brush", brush.value !== null && brush.value.join("-"));
   put("slice", slice.value);
-  return said.toString();
+  return params.toString();
 }
 
 /** Light or dark, as chosen before or as the system wishes. */
 export function startTheme(): void {
-  const kept = localStore("theme");
+  const storedTheme = localStore("theme");
   const wish = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
-  theme.value = kept === "dark" || kept === "light" ? kept : wish;
+  theme.value = storedTheme === "dark" || storedTheme === "light" ? storedTheme : wish;
   effect(() => {
     document.documentElement.dataset["theme"] = theme.value;
   });
@@ -228,46 +228,46 @@ export function start(from: Source): void {
     if (lone.value && !alone.peek()) void seekAlone(lone.value);
   });
   effect(() => {
-    const asked = limits.value;
+    const requestedLimits = limits.value;
     failure.value = null;
-    source.overview(asked).then(
-      (found) => {
-        if (limits.value === asked) overview.value = found;
+    source.overview(requestedLimits).then(
+      (loaded) => {
+        if (limits.value === requestedLimits) overview.value = loaded;
       },
       (error: unknown) => (failure.value = problemOf(error)),
     );
   });
   effect(() => {
-    const asked = metric.value;
+    const requestedMetric = metric.value;
     void [limits.value, back.value];
     // Without an answer the page says that the server is gone, and what is shown stays.
     const quietly = (): void => undefined;
-    void source.states(asked).then((found) => {
-      if (metric.peek() !== asked) return;
+    void source.states(requestedMetric).then((loaded) => {
+      if (metric.peek() !== requestedMetric) return;
       states.value = {
-        metric: found.metric,
-        levels: found.levels,
-        guilts: found.guilts,
-        bad: found.bad,
-        scores: floats(found.scores),
-        bounds: found.bounds,
-        introduced: found.introduced ? floats(found.introduced) : null,
-        orders: integers(found.orders),
+        metric: loaded.metric,
+        levels: loaded.levels,
+        guilts: loaded.guilts,
+        bad: loaded.bad,
+        scores: floats(loaded.scores),
+        bounds: loaded.bounds,
+        introduced: loaded.introduced ? floats(loaded.introduced) : null,
+        orders: integers(loaded.orders),
       };
     }, quietly);
-    void source.drift(asked).then((found) => {
-      if (metric.peek() === asked) drift.value = found;
+    void source.drift(requestedMetric).then((loaded) => {
+      if (metric.peek() === requestedMetric) drift.value = loaded;
     }, quietly);
   });
 }
 
 /** Ask a server that did not answer once more. */
 export function tryAgain(): void {
-  const asked = limits.peek();
-  source.overview(asked).then(
-    (found) => {
-      if (limits.peek() !== asked) return;
-      overview.value = found;
+  const requestedLimits = limits.peek();
+  source.overview(requestedLimits).then(
+    (loaded) => {
+      if (limits.peek() !== requestedLimits) return;
+      overview.value = loaded;
       failure.value = null;
     },
     () => undefined,

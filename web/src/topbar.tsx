@@ -97,9 +97,9 @@ export function verdictLevel(verdict: string): { level: Level; guilt: "" | "ampl
 
 function Facts({ whole }: { whole: Overview }): JSX.Element {
   const { level, guilt } = verdictLevel(whole.verdict);
-  const said = [
+  const counts = [
     whole.counts["guilty"] && `${whole.counts["guilty"]} guilty`,
-    whole.counts["first-non-finite"] && `${whole.counts["first-non-finite"]} makes non-finite`,
+    whole.counts["first-non-finite"] && `${whole.counts["first-non-finite"]} produces NaN or inf`,
     whole.counts["inherited"] && `${whole.counts["inherited"]} inherited`,
     !whole.counts["guilty"] && whole.counts["unknown"] && `${whole.counts["unknown"]} off, guilt unknown`,
   ].filter(Boolean);
@@ -107,7 +107,7 @@ function Facts({ whole }: { whole: Overview }): JSX.Element {
     <>
       <Run title="Target, the run you ship" run={whole.target} mark />
       <Run title="Reference, the run you trust" run={whole.reference} mark={false} />
-      <div class="cell" title="Compared tensors over those that carry a value">
+      <div class="cell" title="Share of tensors with values that were compared">
         <small>
           Coverage <span class="hide-s">of target · reference</span>
         </small>
@@ -119,12 +119,12 @@ function Facts({ whole }: { whole: Overview }): JSX.Element {
           <span class="dim hide-s">· {percent(whole.coverage_reference)}</span>
         </div>
       </div>
-      <div class="cell verdict" title="Judged by the worst of PSNR, SQNR, the greatest difference and one-sided non-finite values; the navigator's counts follow the chosen metric instead">
+      <div class="cell verdict" title="Judged by the worst of PSNR, SQNR, Max Absolute Error and NaN or inf on one side only; the navigator's counts follow the chosen metric instead">
         <small>Verdict</small>
         <div>
           <Glyph level={level} guilt={guilt} size={11} />
           <b class={`v-${level}`}>{whole.verdict === "none" ? "no verdict" : whole.verdict_text}</b>
-          <span class="mid cut hide-s">{said.join(", ")}</span>
+          <span class="mid cut hide-s">{counts.join(", ")}</span>
         </div>
       </div>
     </>

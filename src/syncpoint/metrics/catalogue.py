@@ -85,13 +85,15 @@ def _errors() -> Iterator[Metric]:
         "Signal-to-noise ratio, 10 log10(Σr² / Σd²): the error relative to the whole signal, not "
         "to its peak.",
     )
-    yield error("mae", "Mean absolute error", "", "lower", "Mean of |d|.")
-    yield error("mse", "Mean squared error", "", "lower", "Mean of d².")
-    yield error("rmse", "Root mean squared error", "", "lower", "Square root of the mean of d².")
-    yield error("max_abs", "Max absolute error", "", "lower", "Maximum of |d|.")
+    yield error("mae", "Mean Absolute Error (MAE)", "", "lower", "Mean of |d|.")
+    yield error("mse", "Mean Squared Error (MSE)", "", "lower", "Mean of d².")
+    yield error(
+        "rmse", "Root Mean Squared Error (RMSE)", "", "lower", "Square root of the mean of d²."
+    )
+    yield error("max_abs", "Max Absolute Error", "", "lower", "Maximum of |d|.")
     yield error(
         "max_abs_index",
-        "Index of max absolute error",
+        "Index of Max Absolute Error",
         "index",
         None,
         "Row-major index of the maximum of |d|; the lowest if there are several.",
@@ -158,8 +160,8 @@ def _relative() -> Iterator[Metric]:
         )
 
     where = "over elements whose reference is not 0"
-    yield relative("max_rel", "Max relative error", "", "lower", f"Maximum of |d| / |r| {where}.")
-    yield relative("mean_rel", "Mean relative error", "", "lower", f"Mean of |d| / |r| {where}.")
+    yield relative("max_rel", "Max Relative Error", "", "lower", f"Maximum of |d| / |r| {where}.")
+    yield relative("mean_rel", "Mean Relative Error", "", "lower", f"Mean of |d| / |r| {where}.")
     yield relative(
         "acc_rel", "Accumulated relative error", "", "lower", f"Sum of |t / r - 1| {where}."
     )
@@ -179,7 +181,7 @@ def _relative() -> Iterator[Metric]:
     )
     yield relative(
         "mean_rel_robust",
-        "Robust mean relative error",
+        "Robust Mean Relative Error",
         "",
         "lower",
         "Mean of |d| / max(|r|, 1/1000 of the RMS of r), which references near zero do not "
@@ -269,7 +271,7 @@ def _steps() -> Iterator[Metric]:
     )
     yield Metric(
         id="bulk_max_abs",
-        title="Max absolute error of the bulk",
+        title="Max Absolute Error of the bulk",
         unit="",
         better="lower",
         tier="default",

@@ -94,7 +94,7 @@ def _build_flags(opened: OpenComparison) -> list[DriftFlag]:
         ratio = table.frame["introduced_ratio"][row]
         text = f"{name} introduces {ratio_text(ratio)} expected"
         if is_non_finite:
-            text = f"{name} makes non-finite values"
+            text = f"{name} produces NaN or inf"
         flags.append(
             DriftFlag(
                 row=row,

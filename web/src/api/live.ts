@@ -3,7 +3,7 @@ import { Failure, type HeatMapQuery, type Problem, type RowQuery, type RowStates
 import { signal } from "@preact/signals";
 
 /** Null while the server answers; else when it was last tried. */
-export const gone = signal<number | null>(null);
+export const serverLostSince = signal<number | null>(null);
 
 /** Grows when the server answers again: what could not be shown is asked for anew. */
 export const back = signal(0);
@@ -11,13 +11,13 @@ export const back = signal(0);
 type Params = Record<string, string | number | boolean | readonly (string | number)[] | undefined>;
 
 function search(params: Params): string {
-  const said = new URLSearchParams();
+  const query = new URLSearchParams();
   for (const [key, value] of Object.entries(params)) {
     if (value === undefined || value === "") continue;
-    if (typeof value === "object") for (const one of value) said.append(key, String(one));
-    else said.set(key, String(value));
+    if (typeof value === "object") for (const one of value) query.append(key, String(one));
+    else query.set(key, String(value));
   }
-  const text = said.toString();
+  const text = query.toString();
   return text ? `?${text}` : "";
 }
 
@@ -27,14 +27,14 @@ export async function ask<T>(path: string, params: Params = {}, init: RequestIni
   try {
     answer = await fetch(`/api${path}${search(params)}`, { credentials: "same-origin", ...init });
   } catch {
-    gone.value = Date.now();
+    serverLostSince.value = Date.now();
     throw new Failure({
       problem: `the session at ${location.host} does not answer`,
       cure: "start syncpoint again if it was stopped; what is on screen stays",
     });
   }
-  if (gone.peek() !== null) {
-    gone.value = null;
+  if (serverLostSince.peek() !== null) {
+    serverLostSince.value = null;
     back.value++;
   }
   if (answer.ok) return (await answer.json()) as T;
@@ -62,28 +62,28 @@ function gate(): [Promise<void>, () => void] {
 /** The comparison called `name` on this server. */
 export function liveSource(name: string): Source {
   let limits = "";
-  const at = `/comparisons/${encodeURIComponent(name)}`;
-  const get = <T>(path: string, params: Params = {}): Promise<T> => ask<T>(at + path, { ...params, limits });
+  const basePath = `/comparisons/${encodeURIComponent(name)}`;
+  const get = <T>(path: string, params: Params = {}): Promise<T> => ask<T>(basePath + path, { ...params, limits });
   // Of a million sync points the server works for seconds. The list comes first, then what is said
   // of the whole and of every row, and the graphs, the longest of it, last.
-  const [listed, list] = gate();
-  const [told, tell] = gate();
+  const [listLoaded, markListLoaded] = gate();
+  const [detailsAllowed, allowDetails] = gate();
   return {
     live: true,
     async overview(chosen) {
       limits = chosen;
-      await listed;
+      await listLoaded;
       return get("/overview");
     },
-    rows: (query, offset, limit) => get<RowWindow>("/rows", { ...rowParams(query), offset, limit }).finally(list),
+    rows: (query, offset, limit) => get<RowWindow>("/rows", { ...rowParams(query), offset, limit }).finally(markListLoaded),
     place: (query, row) => get(`/rows/${row}/place`, rowParams(query)),
     unmatched: (text, offset, limit) => get("/unmatched", { text, offset, limit }),
     async states(metric) {
-      await listed;
-      return get<RowStates>("/states", { metric }).finally(tell);
+      await listLoaded;
+      return get<RowStates>("/states", { metric }).finally(allowDetails);
     },
     async drift(metric) {
-      await listed;
+      await listLoaded;
       return get("/drift", { metric });
     },
     row: (row, metric) => get(`/rows/${row}`, { metric }),
@@ -91,14 +91,14 @@ export function liveSource(name: string): Source {
       get(`/rows/${row}/heatmap`, {
         row_axis: q.rowAxis,
         column_axis: q.columnAxis,
-        at: q.at,
+        at: q.index,
         window: q.window,
         rows: q.rows,
         columns: q.columns,
       }),
     distribution: (row) => get(`/rows/${row}/distribution`),
     async graph(side: Side, group, row) {
-      await told;
+      await detailsAllowed;
       return get(`/graphs/${side}`, { group, row });
     },
     file: (side: Side, file) => get(`/sources/${side}`, { file }),

@@ -49,9 +49,9 @@ const CELLS = 24;
 
 /** The data of the page, unpacked; null where the page has none, because a server has it. */
 export async function reportData(): Promise<ReportData | null> {
-  const held = document.getElementById("report-data")?.textContent;
-  if (!held) return null;
-  const packed = Uint8Array.from(atob(held.trim()), (letter) => letter.charCodeAt(0));
+  const encoded = document.getElementById("report-data")?.textContent;
+  if (!encoded) return null;
+  const packed = Uint8Array.from(atob(encoded.trim()), (letter) => letter.charCodeAt(0));
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
   return (await new Response(stream).json()) as ReportData;
 }
@@ -67,15 +67,15 @@ class Column {
   readonly place: Map<number, number>;
 
   constructor(data: ReportData, metric: string) {
-    const found = data.metrics[metric];
-    if (!found) throw new Failure({ problem: `this report has no metric ${metric}`, cure: "" });
-    this.levels = [...found.states.levels].map((letter) => LEVELS[letter] ?? "none");
-    this.scores = floats(found.states.scores);
-    this.bounds = found.states.bounds;
-    this.fills = floats(found.fills);
-    this.ticks = floats(found.ticks);
-    this.rank = [...integers(found.rank)];
-    this.place = new Map(this.rank.map((row, at) => [row, at]));
+    const columns = data.metrics[metric];
+    if (!columns) throw new Failure({ problem: `this report has no metric ${metric}`, cure: "" });
+    this.levels = [...columns.states.levels].map((letter) => LEVELS[letter] ?? "none");
+    this.scores = floats(columns.states.scores);
+    this.bounds = columns.states.bounds;
+    this.fills = floats(columns.fills);
+    this.ticks = floats(columns.ticks);
+    this.rank = [...integers(columns.rank)];
+    this.place = new Map(this.rank.map((row, position) => [row, position]));
   }
 }
 
@@ -85,9 +85,9 @@ type Line = RowBrief | { group: string; rows: number[] };
 export function reportSource(data: ReportData): Source {
   const columns = new Map<string, Column>();
   const column = (metric: string): Column => {
-    let found = columns.get(metric);
-    if (!found) columns.set(metric, (found = new Column(data, metric)));
-    return found;
+    let cached = columns.get(metric);
+    if (!cached) columns.set(metric, (cached = new Column(data, metric)));
+    return cached;
   };
   const execution = data.rows.map((_, row) => row).sort((a, b) => (data.rows[a] as RowBrief).order - (data.rows[b] as RowBrief).order);
 
@@ -173,10 +173,10 @@ export function reportSource(data: ReportData): Source {
       problem: `this report does not hold ${what}, only those of the worst and the first that diverge`,
       cure: "open the comparison with: syncpoint view",
     });
-  const held = async <T>(table: Record<string, T>, row: number, what: string): Promise<T> => {
-    const found = table[String(row)];
-    if (!found) throw missing(what);
-    return found;
+  const lookUp = async <T>(table: Record<string, T>, row: number, what: string): Promise<T> => {
+    const entry = table[String(row)];
+    if (!entry) throw missing(what);
+    return entry;
   };
   return {
     live: false,
@@ -197,9 +197,9 @@ export function reportSource(data: ReportData): Source {
       return { index: index < 0 ? null : index, group };
     },
     async unmatched(text, offset, limit): Promise<UnmatchedWindow> {
-      const wanted = text.toLowerCase();
-      const found = data.unmatched.filter((one) => `${one.op}\n${one.module}`.toLowerCase().includes(wanted));
-      return { total: found.length, offset, items: found.slice(offset, offset + limit) };
+      const lowered = text.toLowerCase();
+      const matches = data.unmatched.filter((one) => `${one.op}\n${one.module}`.toLowerCase().includes(lowered));
+      return { total: matches.length, offset, items: matches.slice(offset, offset + limit) };
     },
     states: async (metric) => {
       column(metric);
@@ -210,27 +210,27 @@ export function reportSource(data: ReportData): Source {
       return (data.metrics[metric] as MetricColumns).drift;
     },
     async row(row, metric) {
-      const found = await held(data.details, row, "the details of this sync point");
-      return { ...found, brief: brief(row, metric) };
+      const rowDetail = await lookUp(data.details, row, "the details of this sync point");
+      return { ...rowDetail, brief: brief(row, metric) };
     },
     async heatmap(row, query) {
-      const found = await held(data.heatmaps, row, "the values of this sync point");
-      const same = (a: readonly number[] | undefined, b: readonly number[]): boolean => a === undefined || a.every((one, at) => one === b[at]);
-      const axes = query.rowAxis === undefined || (query.rowAxis === found.row_axis && query.columnAxis === found.column_axis);
-      if (!axes || !same(query.at, found.at) || !same(query.window, found.window)) throw missing("another slice");
-      return found;
+      const heatmap = await lookUp(data.heatmaps, row, "the values of this sync point");
+      const same = (a: readonly number[] | undefined, b: readonly number[]): boolean => a === undefined || a.every((one, i) => one === b[i]);
+      const axes = query.rowAxis === undefined || (query.rowAxis === heatmap.row_axis && query.columnAxis === heatmap.column_axis);
+      if (!axes || !same(query.index, heatmap.at) || !same(query.window, heatmap.window)) throw missing("another slice");
+      return heatmap;
     },
-    distribution: (row) => held(data.distributions, row, "the values of this sync point"),
+    distribution: (row) => lookUp(data.distributions, row, "the values of this sync point"),
     async graph(side, group): Promise<Graph> {
       if (group) throw missing("the ops of this group");
-      const found = data.graphs[side];
-      if (!found) throw missing("the graph");
-      return found;
+      const graph = data.graphs[side];
+      if (!graph) throw missing("the graph");
+      return graph;
     },
     async file(side, file) {
-      const found = data.files.find((one) => one.side === side && one.file === file);
-      if (!found) throw missing("this file");
-      return found;
+      const sourceFile = data.files.find((one) => one.side === side && one.file === file);
+      if (!sourceFile) throw missing("this file");
+      return sourceFile;
     },
   };
 }

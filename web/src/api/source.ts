@@ -40,7 +40,7 @@ export interface RowQuery {
 export interface HeatMapQuery {
   rowAxis?: number;
   columnAxis?: number;
-  at?: readonly number[];
+  index?: readonly number[];
   window?: readonly number[];
   rows: number;
   columns: number;

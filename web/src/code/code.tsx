@@ -16,12 +16,12 @@ import { pointed, type Place } from "./place";
 /** Which run's source is wished for; the other one serves where there is none. */
 const wish = signal<Side>("target");
 
-function placeOf(found: RowDetail | null): Place | null {
-  if (!found) return null;
+function placeOf(rowDetail: RowDetail | null): Place | null {
+  if (!rowDetail) return null;
   if (pointed.value) return pointed.value;
   const other: Side = wish.value === "target" ? "reference" : "target";
   for (const side of [wish.value, other]) {
-    const { file, line } = found[side];
+    const { file, line } = rowDetail[side];
     if (file) return { side, file, line };
   }
   return null;
@@ -29,39 +29,39 @@ function placeOf(found: RowDetail | null): Place | null {
 
 export function Code(): JSX.Element {
   useEffect(startDetail, []);
-  const found = detail.value;
+  const rowDetail = detail.value;
   const [place, setPlace] = useState<Place | null>(null);
-  const now = placeOf(found);
+  const now = placeOf(rowDetail);
   // While the next sync point is on its way the file stays.
   useEffect(() => {
-    if (found) setPlace(now);
-  }, [found, wish.value, pointed.value]);
+    if (rowDetail) setPlace(now);
+  }, [rowDetail, wish.value, pointed.value]);
   const [tried, setTried] = useState<Side | null>(null);
   const key = place ? `${place.side} ${place.file}` : null;
   const answer = useLatest(key, () => state.source.file((place as Place).side, (place as Place).file));
   const file = answer.key === key ? answer.value : null;
   useEffect(() => {
     // A run may name a file and not have it, while the other run does.
-    if (!file || file.text !== null || !found || tried === file.side) return;
+    if (!file || file.text !== null || !rowDetail || tried === file.side) return;
     const other: Side = file.side === "target" ? "reference" : "target";
-    if (!found[other].file || tried !== null) return;
+    if (!rowDetail[other].file || tried !== null) return;
     setTried(file.side);
     wish.value = other;
   }, [file]);
-  const both = Boolean(found?.target.file && found.reference.file);
-  // What is not at hand has no line that could be named.
-  useCrumb(found, problem.value ? null : place, both);
+  const hasBothFiles = Boolean(rowDetail?.target.file && rowDetail.reference.file);
+  // A file that is not available has no line to name.
+  useCrumb(rowDetail, problem.value ? null : place, hasBothFiles);
   if (problem.value) return <Trouble what="The source cannot be shown" problem={problem.value} />;
   if (answer.problem && answer.key === key) return <Trouble what="The source cannot be shown" problem={answer.problem} />;
-  if (found && !now) return <NoSource found={found} why={noSource(found)} />;
-  if (file && file.text === null && found) return <NoSource found={found} why={file.why_not} file={file} />;
+  if (rowDetail && !now) return <NoSource rowDetail={rowDetail} why={noSource(rowDetail)} />;
+  if (file && file.text === null && rowDetail) return <NoSource rowDetail={rowDetail} why={file.why_not} file={file} />;
   if (!file || !place) return <div class="code" aria-label="Source" aria-busy="true" />;
   return <Editor file={file} line={place.line} />;
 }
 
-function useCrumb(found: RowDetail | null, place: Place | null, both: boolean): void {
+function useCrumb(rowDetail: RowDetail | null, place: Place | null, hasBothFiles: boolean): void {
   const home = useRef<HTMLElement | null>(null);
-  const module = found ? found.target.module || found.reference.module : "";
+  const module = rowDetail ? rowDetail.target.module || rowDetail.reference.module : "";
   useEffect(() => {
     home.current = document.getElementById("crumb");
     if (!home.current) return;
@@ -69,8 +69,8 @@ function useCrumb(found: RowDetail | null, place: Place | null, both: boolean): 
       pointed.value = null;
       wish.value = side;
     };
-    render(<Crumb module={module} file={place?.file ?? ""} line={place?.line ?? 0} side={place?.side ?? null} both={both} onSide={choose} />, home.current);
-  }, [module, place?.file, place?.line, place?.side, both]);
+    render(<Crumb module={module} file={place?.file ?? ""} line={place?.line ?? 0} side={place?.side ?? null} hasBothFiles={hasBothFiles} onSide={choose} />, home.current);
+  }, [module, place?.file, place?.line, place?.side, hasBothFiles]);
   useEffect(
     () => () => {
       if (home.current) render(null, home.current);
@@ -79,20 +79,20 @@ function useCrumb(found: RowDetail | null, place: Place | null, both: boolean): 
   );
 }
 
-function noSource(found: RowDetail): string {
-  const role = found.target.role;
-  if (role === "model-input") return "It was given to the model; no line made it.";
-  if (role === "parameter") return "It is a parameter; no line made it.";
-  return "Neither run carries a source stack for it.";
+function noSource(rowDetail: RowDetail): string {
+  const role = rowDetail.target.role;
+  if (role === "model-input") return "It is a model input; no source line computes it.";
+  if (role === "parameter") return "It is a parameter; no source line computes it.";
+  return "Neither run has a source stack for it.";
 }
 
-function NoSource({ found, why, file }: { found: RowDetail; why: string; file?: SourceFile }): JSX.Element {
-  const module = found.target.module || found.reference.module;
-  const name = found.target.label;
+function NoSource({ rowDetail, why, file }: { rowDetail: RowDetail; why: string; file?: SourceFile }): JSX.Element {
+  const module = rowDetail.target.module || rowDetail.reference.module;
+  const name = rowDetail.target.label;
   return (
     <div class="code nosource" tabIndex={0} aria-label="Source" data-testid="nosource">
       <div class="empty">
-        <b title={file?.file}>{file ? `${short(file.file)} is not at hand.` : `No source line is known for ${name}.`}</b>
+        <b title={file?.file}>{file ? `${short(file.file)} is not available.` : `No source line for ${name}.`}</b>
         <span>{why}</span>
         {module && <span>Its module path is known: {module}</span>}
       </div>

@@ -9,24 +9,24 @@ interface Props {
   file: string;
   line: number;
   side: Side | null;
-  both: boolean;
+  hasBothFiles: boolean;
   onSide: (side: Side) => void;
 }
 
 /** `blocks.1.attn.proj` as blocks.1, attn, proj, each with the path that leads to it. */
 export function steps(module: string): { name: string; path: string }[] {
-  const made: { name: string; path: string }[] = [];
+  const crumbs: { name: string; path: string }[] = [];
   let path = "";
   for (const name of module.split(".").filter(Boolean)) {
     path = path ? `${path}.${name}` : name;
-    const last = made[made.length - 1];
-    if (/^\d+$/.test(name) && last && !/\.\d+$/.test(last.name)) made[made.length - 1] = { name: `${last.name}.${name}`, path };
-    else made.push({ name, path });
+    const last = crumbs[crumbs.length - 1];
+    if (/^\d+$/.test(name) && last && !/\.\d+$/.test(last.name)) crumbs[crumbs.length - 1] = { name: `${last.name}.${name}`, path };
+    else crumbs.push({ name, path });
   }
-  return made;
+  return crumbs;
 }
 
-export function Crumb({ module, file, line, side, both, onSide }: Props): JSX.Element {
+export function Crumb({ module, file, line, side, hasBothFiles, onSide }: Props): JSX.Element {
   return (
     <>
       {file && (
@@ -46,7 +46,7 @@ export function Crumb({ module, file, line, side, both, onSide }: Props): JSX.El
         ))}
       </nav>
       <span class="sp" />
-      {both && side && (
+      {hasBothFiles && side && (
         <span class="seg" role="group" aria-label="Source of">
           {(["target", "reference"] as const).map((one) => (
             <button aria-pressed={side === one} onClick={() => onSide(one)}>

@@ -23,10 +23,10 @@ const colours = HighlightStyle.define([
 
 /** How bad, for finding the worst of a line: level, then guilt, then nothing. */
 function severity(row: number): number {
-  const known = state.stateOf(row);
-  if (!known) return -1;
-  const level = { none: 0, close: 1, moderate: 3, large: 5 }[known.level];
-  return level - (known.guilt === "inherited" && level > 1 ? 1 : 0) + (known.guilt === "guilty" || known.guilt === "first-non-finite" ? 0.5 : 0);
+  const rowState = state.stateOf(row);
+  if (!rowState) return -1;
+  const level = { none: 0, close: 1, moderate: 3, large: 5 }[rowState.level];
+  return level - (rowState.guilt === "inherited" && level > 1 ? 1 : 0) + (rowState.guilt === "guilty" || rowState.guilt === "first-non-finite" ? 0.5 : 0);
 }
 
 function worstOf(rows: readonly number[]): number {
@@ -35,8 +35,8 @@ function worstOf(rows: readonly number[]): number {
 
 /** A click selects the worst op of a line, further clicks step through the others. */
 export function nextOf(rows: readonly number[], selected: number | null): number {
-  const at = selected === null ? -1 : rows.indexOf(selected);
-  return at < 0 ? worstOf(rows) : (rows[(at + 1) % rows.length] as number);
+  const index = selected === null ? -1 : rows.indexOf(selected);
+  return index < 0 ? worstOf(rows) : (rows[(index + 1) % rows.length] as number);
 }
 
 class Mark extends GutterMarker {
@@ -110,16 +110,16 @@ function marks(file: SourceFile, chosen: () => ReadonlySet<number>): Extension {
       domEventHandlers: { click: (view, line, event) => click(view, line.from, event) },
     });
   const line = Decoration.line({ class: "sel", attributes: { "aria-current": "true" } });
-  const made = Decoration.line({ class: "made" });
+  const producerLine = Decoration.line({ class: "made" });
   const decorate = (view: EditorView): DecorationSet => {
     const build = new RangeSetBuilder<Decoration>();
-    const here = chosen();
+    const chosenLines = chosen();
     for (const { from, to } of view.visibleRanges)
-      for (let at = from; at <= to; ) {
-        const now = view.state.doc.lineAt(at);
-        if (byLine.has(now.number)) build.add(now.from, now.from, made);
-        if (here.has(now.number)) build.add(now.from, now.from, line);
-        at = now.to + 1;
+      for (let offset = from; offset <= to; ) {
+        const now = view.state.doc.lineAt(offset);
+        if (byLine.has(now.number)) build.add(now.from, now.from, producerLine);
+        if (chosenLines.has(now.number)) build.add(now.from, now.from, line);
+        offset = now.to + 1;
       }
     return build.finish();
   };
@@ -138,8 +138,8 @@ function marks(file: SourceFile, chosen: () => ReadonlySet<number>): Extension {
   const inText = EditorView.domEventHandlers({
     click(event, view) {
       if (!view.state.selection.main.empty) return false;
-      const at = view.posAtCoords({ x: event.clientX, y: event.clientY }, false);
-      return click(view, at, event);
+      const offset = view.posAtCoords({ x: event.clientX, y: event.clientY }, false);
+      return click(view, offset, event);
     },
   });
   const pick = keymap.of([{ key: "Enter", run: (view) => click(view, view.state.selection.main.head, new Event("key")) }]);
@@ -185,12 +185,12 @@ export function Editor({ file, line }: { file: SourceFile; line: number }): JSX.
   useEffect(() => {
     const now = view.current;
     if (!now || line < 1 || line > now.state.doc.lines) return;
-    const at = now.state.doc.line(line).from;
+    const offset = now.state.doc.line(line).from;
     // A line that is in view stays where it is, above all under the pointer that chose it.
     const box = now.scrollDOM.getBoundingClientRect();
-    const there = now.coordsAtPos(at);
-    if (there && there.top >= box.top + 18 && there.bottom <= box.bottom - 18) return;
-    now.dispatch({ effects: EditorView.scrollIntoView(at, { y: "center" }) });
+    const lineBox = now.coordsAtPos(offset);
+    if (lineBox && lineBox.top >= box.top + 18 && lineBox.bottom <= box.bottom - 18) return;
+    now.dispatch({ effects: EditorView.scrollIntoView(offset, { y: "center" }) });
   }, [file, line]);
   return <div class="code editor" ref={home} data-testid="source" />;
 }

@@ -14,9 +14,9 @@ export function Drift(): JSX.Element {
     const pane: Pane = new Pane(canvas.current as HTMLCanvasElement, () => queueMicrotask(() => setDrawn({ measured: pane.measured, introduced: pane.drawsIntroduced, bounds: pane.drawsBounds })));
     return () => pane.stop();
   }, []);
-  const known = state.drift.value;
+  const drift = state.drift.value;
   const title = state.overview.value?.metrics.find((one) => one.id === state.metric.value)?.title ?? state.metric.value;
-  const flags = known?.flags.map((flag) => flag.text).join("; ") ?? "";
+  const flags = drift?.flags.map((flag) => flag.text).join("; ") ?? "";
   return (
     <section class="pane drift" aria-label="Drift">
       <div class="head">
@@ -57,13 +57,13 @@ export function Drift(): JSX.Element {
           ref={canvas}
           tabIndex={0}
           role="application"
-          aria-label={`${title} over ${count(known?.points ?? 0)} sync points in execution order. ${flags || "Nothing is marked"}. Click selects, dragging filters the navigator, b filters by the module of the selected op`}
+          aria-label={`${title} over ${count(drift?.points ?? 0)} sync points in execution order. ${flags || "Nothing is marked"}. Click selects, dragging filters the navigator, b filters by the module of the selected op`}
         />
-        {known && known.points === 0 && <p class="none">There are no sync points to draw.</p>}
-        {known && known.points > 0 && !measured && (
+        {drift && drift.points === 0 && <p class="none">There are no sync points to draw.</p>}
+        {drift && drift.points > 0 && !measured && (
           <p class="none">
             <span>
-              No sync point has a value of {title}: {state.drift.value?.values ? "it was not measured here" : "of what the ops made no tensor was kept as values on both sides"}. Marks on the floor are verdicts.
+              No sync point has a value of {title}: {state.drift.value?.values ? "it was not measured here" : "no op output was recorded with values on both sides"}. Marks at the bottom are verdicts.
             </span>
           </p>
         )}

@@ -14,7 +14,7 @@ const TOP = 10;
 /** Between the line of what is perfect and the greatest that is not. */
 const ABOVE = 12;
 /** Beyond this many points each pixel column shows its least and greatest. */
-const MANY = 2000;
+const MAX_SINGLE_POINTS = 2000;
 
 interface Placed {
   x: number;
@@ -38,7 +38,7 @@ export class Pane {
   private perfect = false;
   private flags: (Placed & { text: string; row: number; kind: string })[] = [];
   private readonly layer = document.createElement("canvas");
-  private kept = "";
+  private drawnKey = "";
   private readings = 0;
   drag: { from: number; to: number } | null = null;
   private stops: (() => void)[] = [];
@@ -80,11 +80,11 @@ export class Pane {
 
   private read(): void {
     const all = state.states.peek();
-    const known = state.drift.peek();
+    const drift = state.drift.peek();
     const info = state.overview.peek()?.metrics.find((one) => one.id === all?.metric);
-    if (!all || !known) return;
+    if (!all || !drift) return;
     this.readings++;
-    this.points = known.points;
+    this.points = drift.points;
     this.scale = scaleOf(all.metric, info?.title ?? all.metric, info?.unit ?? "", info?.better ?? "higher");
     this.rows = new Int32Array(this.points).fill(-1);
     this.total = new Float64Array(this.points).fill(NaN);
@@ -97,19 +97,19 @@ export class Pane {
       if (order >= this.points) continue;
       this.rows[order] = row;
       const height = this.scale.of(all.scores[row] as number);
-      const known = all.bad[row] === "b" ? -Infinity : height;
-      if (known > -Infinity) values++;
+      const shownHeight = all.bad[row] === "b" ? -Infinity : height;
+      if (shownHeight > -Infinity) values++;
       if (all.bounds[row] === "b") {
-        this.bounds[order] = known;
+        this.bounds[order] = shownHeight;
         this.drawsBounds = true;
-      } else this.total[order] = known;
+      } else this.total[order] = shownHeight;
       if (!this.introduced || !all.introduced) continue;
       this.introduced[order] = this.scale.of(all.introduced[row] as number);
       if (!Number.isNaN(this.introduced[order] as number)) this.drawsIntroduced = true;
     }
     // What the model was given has values in any case.
-    this.measured = values > (known.groups.find(({ group }) => group === "inputs")?.stop ?? 0);
-    const limits = known.limits.map((limit) => this.scale.of(limit));
+    this.measured = values > (drift.groups.find(({ group }) => group === "inputs")?.stop ?? 0);
+    const limits = drift.limits.map((limit) => this.scale.of(limit));
     const [lo, hi] = this.reach(limits);
     this.perfect = this.total.includes(Infinity) || this.bounds.includes(Infinity);
     // An op that adds next to nothing must not press the total flat; one that adds much must show.
@@ -120,12 +120,12 @@ export class Pane {
 
   /** Least and greatest height of what was measured and of the limits. */
   private reach(limits: readonly number[]): [number, number] {
-    const found = range(concatenated(this.total, this.bounds, limits), this.scale.log);
+    const extent = range(concatenated(this.total, this.bounds, limits), this.scale.log);
     const finite = (heights: Float64Array): boolean => heights.some(Number.isFinite);
-    if (!limits.every(Number.isFinite) || finite(this.total) || finite(this.bounds)) return found;
+    if (!limits.every(Number.isFinite) || finite(this.total) || finite(this.bounds)) return extent;
     // Where all is perfect the limits alone would fill the strip with what nothing is.
     const apart = Math.max(...limits) - Math.min(...limits);
-    return [found[0] - apart * 0.5, found[1] + apart];
+    return [extent[0] - apart * 0.5, extent[1] + apart];
   }
 
   // ---- places -----------------------------------------------------------------------------------
@@ -182,8 +182,8 @@ export class Pane {
   /** What does not follow the pointer is drawn once and kept: there may be a million points. */
   private still(context: Context): void {
     const key = `${this.width} ${this.height} ${devicePixelRatio} ${state.theme.value} ${this.readings}`;
-    if (key !== this.kept) {
-      this.kept = key;
+    if (key !== this.drawnKey) {
+      this.drawnKey = key;
       this.flags = this.placeFlags(context);
       const layer = fitted(this.layer, this.width, this.height);
       if (!layer) return;
@@ -212,19 +212,19 @@ export class Pane {
     }
     context.font = font(9.5);
     context.textAlign = "right";
-    const taken: number[] = [];
-    const line = (height: number, said: string, strong: boolean): void => {
+    const labelHeights: number[] = [];
+    const line = (height: number, label: string, strong: boolean): void => {
       const y = this.y(height);
-      const room = y <= floor - 2 && taken.every((other) => Math.abs(other - y) >= 11);
+      const room = y <= floor - 2 && labelHeights.every((other) => Math.abs(other - y) >= 11);
       if (!strong && !room) return;
       context.strokeStyle = token(strong ? "line-2" : "line");
       context.setLineDash(strong ? [] : [2, 3]);
       stroke(context, LEFT, y, width - RIGHT, y);
       context.setLineDash([]);
       if (!room) return;
-      taken.push(y);
+      labelHeights.push(y);
       context.fillStyle = token("ink-3");
-      context.fillText(said, LEFT - 6, y + 3.4);
+      context.fillText(label, LEFT - 6, y + 3.4);
     };
     if (close !== undefined) for (const limit of limits) line(this.scale.of(limit), this.scale.limit(limit), true);
     if (this.measured && this.perfect) line(Infinity, this.scale.perfect, false);
@@ -248,8 +248,8 @@ export class Pane {
     let lastLine = -10;
     for (const { group, start, stop } of groups) {
       const [a, b] = [this.edge(start), this.edge(stop)];
-      const here = chosen >= start && chosen < stop;
-      if (here) {
+      const isChosen = chosen >= start && chosen < stop;
+      if (isChosen) {
         context.fillStyle = token("accent");
         context.globalAlpha = 0.07;
         context.fillRect(a, 4, Math.max(b - a, 1), this.height - 6);
@@ -261,14 +261,14 @@ export class Pane {
         lastLine = b;
       }
       if (b - a < 26) continue;
-      const style = font(10, here ? 620 : 430);
+      const style = font(10, isChosen ? 620 : 430);
       // The beginning of a path may go; other words say nothing once they are cut.
       const room = b - a - 2;
-      const said = group ? cut(context, group, style, room, true) : wide(context, TOP_LEVEL, style) <= room ? TOP_LEVEL : "";
+      const label = group ? cut(context, group, style, room, true) : wide(context, TOP_LEVEL, style) <= room ? TOP_LEVEL : "";
       context.font = style;
-      context.fillStyle = token(here ? "ink" : "ink-3");
+      context.fillStyle = token(isChosen ? "ink" : "ink-3");
       // Of a path that is cut a letter or two tell nothing.
-      if (said.length > (said === group ? 0 : 4)) context.fillText(said, (a + b) / 2, this.height - 6);
+      if (label.length > (label === group ? 0 : 4)) context.fillText(label, (a + b) / 2, this.height - 6);
     }
     context.strokeStyle = token("none-fill");
     context.lineWidth = 1.5;
@@ -280,9 +280,9 @@ export class Pane {
   }
 
   private brush(context: Context): void {
-    const held = this.drag ? ordered(this.drag.from, this.drag.to) : state.brush.value;
-    if (!held) return;
-    const [a, b] = [this.edge(Math.max(0, held[0])), this.edge(Math.min(this.points, held[1]))];
+    const orders = this.drag ? ordered(this.drag.from, this.drag.to) : state.brush.value;
+    if (!orders) return;
+    const [a, b] = [this.edge(Math.max(0, orders[0])), this.edge(Math.min(this.points, orders[1]))];
     context.fillStyle = token("accent");
     context.globalAlpha = 0.09;
     context.fillRect(a, 4, b - a, this.floor - 4);
@@ -302,7 +302,7 @@ export class Pane {
     context.lineWidth = width;
     context.lineJoin = "round";
     context.beginPath();
-    if (this.points > MANY) this.columns(context, heights);
+    if (this.points > MAX_SINGLE_POINTS) this.columns(context, heights);
     else {
       let pen = false;
       heights.forEach((height, order) => {
@@ -397,62 +397,62 @@ export class Pane {
   }
 
   private marks(context: Context): void {
-    const slots = this.points > MANY || (this.width - LEFT - RIGHT) / this.points < 3.5;
+    const slots = this.points > MAX_SINGLE_POINTS || (this.width - LEFT - RIGHT) / this.points < 3.5;
     const bins = new Map<number, number>();
     // Of guilty ops that fall on one pixel one mark is drawn: nobody could tell two apart.
-    const made = new Map<number, number>();
+    const guiltyByPixel = new Map<number, number>();
     for (let order = 0; order < this.points; order++) {
       const row = this.rows[order] as number;
-      const found = row < 0 ? null : state.stateOf(row);
-      if (!found || (found.level !== "moderate" && found.level !== "large")) continue;
-      if (found.guilt === "guilty" || found.guilt === "first-non-finite") made.set(Math.round(this.x(order)), order);
+      const rowState = row < 0 ? null : state.stateOf(row);
+      if (!rowState || (rowState.level !== "moderate" && rowState.level !== "large")) continue;
+      if (rowState.guilt === "guilty" || rowState.guilt === "first-non-finite") guiltyByPixel.set(Math.round(this.x(order)), order);
       else if (!slots) this.mark(context, order, 7.5);
       else {
         const bin = Math.floor(this.x(order) / 5);
         const before = bins.get(bin);
-        const own = severity(found.level, found.guilt);
-        const held = before === undefined ? null : state.stateOf(this.rows[before] as number);
-        if (!held || own > severity(held.level, held.guilt)) bins.set(bin, order);
+        const own = severity(rowState.level, rowState.guilt);
+        const binState = before === undefined ? null : state.stateOf(this.rows[before] as number);
+        if (!binState || own > severity(binState.level, binState.guilt)) bins.set(bin, order);
       }
     }
     for (const order of bins.values()) this.mark(context, order, 6.5);
-    for (const order of made.values()) this.mark(context, order, 10);
+    for (const order of guiltyByPixel.values()) this.mark(context, order, 10);
   }
 
   private mark(context: Context, order: number, size: number): void {
-    const found = state.stateOf(this.rows[order] as number);
+    const rowState = state.stateOf(this.rows[order] as number);
     const bound = this.bounds[order] as number;
     const height = Number.isNaN(bound) ? (this.total[order] as number) : bound;
     const y = Number.isNaN(height) || height === -Infinity ? this.floor - 5 : this.y(height);
-    if (found) glyph(context, found.level, found.guilt, this.x(order), y, size);
+    if (rowState) glyph(context, rowState.level, rowState.guilt, this.x(order), y, size);
   }
 
   /** Boxes for the words of the flags: beside their stem, never over each other, never outside. */
   private placeFlags(context: Context): typeof this.flags {
     const all = state.states.value;
-    const found: typeof this.flags = [];
+    const placedFlags: typeof this.flags = [];
     const style = font(10.5, 600);
     const rows = Math.max(1, Math.floor((this.floor - 30) / ROW));
     for (const { row, kind, text } of state.drift.value?.flags ?? []) {
       const order = all?.orders[row];
       if (order === undefined) continue;
       const x = this.x(order);
-      const said = cut(context, text, style, this.width - LEFT - RIGHT - 14);
-      const w = wide(context, said, style) + 14;
-      const place = this.free(found, x, w, rows);
-      found.push({ row, kind, text: place ? said : "", x: place?.x ?? x, y: place?.y ?? 4, w: place ? w : 0 });
+      const label = cut(context, text, style, this.width - LEFT - RIGHT - 14);
+      const w = wide(context, label, style) + 14;
+      const place = this.free(placedFlags, x, w, rows);
+      placedFlags.push({ row, kind, text: place ? label : "", x: place?.x ?? x, y: place?.y ?? 4, w: place ? w : 0 });
     }
-    return found;
+    return placedFlags;
   }
 
-  private free(taken: readonly Placed[], x: number, w: number, rows: number): { x: number; y: number } | null {
+  private free(placedFlags: readonly Placed[], x: number, w: number, rows: number): { x: number; y: number } | null {
     const right = this.width - RIGHT;
     const sides = [x + 6, x - w - 6, Math.min(Math.max(x - w / 2, LEFT), right - w)];
     for (let line = 0; line < Math.min(rows, 3); line++)
       for (const left of sides) {
         if (left < LEFT || left + w > right) continue;
         const y = 4 + line * ROW;
-        if (taken.every((one) => !one.w || one.y !== y || left > one.x + one.w + 4 || left + w + 4 < one.x)) return { x: left, y };
+        if (placedFlags.every((one) => !one.w || one.y !== y || left > one.x + one.w + 4 || left + w + 4 < one.x)) return { x: left, y };
       }
     return null;
   }
@@ -499,8 +499,8 @@ export class Pane {
     let best = middle;
     let worst = -3;
     for (let order = Math.max(0, middle - reach); order <= Math.min(this.points - 1, middle + reach); order++) {
-      const found = state.stateOf(this.rows[order] as number);
-      const own = found ? severity(found.level, found.guilt) : -2;
+      const rowState = state.stateOf(this.rows[order] as number);
+      const own = rowState ? severity(rowState.level, rowState.guilt) : -2;
       if (own > worst || (own === worst && Math.abs(order - middle) < Math.abs(best - middle))) [best, worst] = [order, own];
     }
     const row = this.rows[best] as number;

@@ -27,7 +27,7 @@ export function listen(canvas: HTMLCanvasElement, pane: Pane): () => void {
     }
     if (!down.moved && Math.abs(x - down.x) < 4) return;
     down.moved = true;
-    const hold = (at: number): number => Math.min(Math.max(pane.orderAt(at), 0), pane.points - 1);
+    const hold = (pixel: number): number => Math.min(Math.max(pane.orderAt(pixel), 0), pane.points - 1);
     pane.drag = { from: hold(down.x), to: hold(x) };
     pane.schedule();
   });

@@ -31,15 +31,15 @@ export function scaleOf(metric: string, title: string, unit: string, better: "hi
       title: near ? `|1 − ${title}|` : title + (unit ? `, ${unit}` : ""),
       brief: near ? "|1 − value|" : title,
     };
-  const said = title + (unit ? `, ${unit}` : isDecibels(metric) ? ", dB" : "");
-  return { log: false, perfect: "∞", of: (score) => score, text: (height) => plain(height), limit: (score) => limitText(metric, score), title: said, brief: title };
+  const axisTitle = title + (unit ? `, ${unit}` : isDecibels(metric) ? ", dB" : "");
+  return { log: false, perfect: "∞", of: (score) => score, text: (height) => plain(height), limit: (score) => limitText(metric, score), title: axisTitle, brief: title };
 }
 
 const DIGITS = "⁰¹²³⁴⁵⁶⁷⁸⁹";
 
 function raised(power: number): string {
-  const said = String(Math.abs(Math.round(power)));
-  return (power < 0 ? "⁻" : "") + [...said].map((digit) => DIGITS[Number(digit)]).join("");
+  const digits = String(Math.abs(Math.round(power)));
+  return (power < 0 ? "⁻" : "") + [...digits].map((digit) => DIGITS[Number(digit)]).join("");
 }
 
 /** Least and greatest height with some air, whatever is missing. */
@@ -61,7 +61,7 @@ export function ticks(lo: number, hi: number, most: number, log: boolean): numbe
   const power = 10 ** Math.floor(Math.log10(rough));
   let step = (log ? [1, 2, 5, 10] : [1, 2.5, 5, 10]).map((n) => n * power).find((n) => n >= rough) ?? rough;
   if (log) step = Math.max(1, Math.ceil(step));
-  const found: number[] = [];
-  for (let at = Math.ceil(lo / step) * step; at <= hi + step * 1e-9; at += step) found.push(Math.abs(at) < step * 1e-9 ? 0 : at);
-  return found;
+  const heights: number[] = [];
+  for (let height = Math.ceil(lo / step) * step; height <= hi + step * 1e-9; height += step) heights.push(Math.abs(height) < step * 1e-9 ? 0 : height);
+  return heights;
 }

@@ -1,4 +1,4 @@
-// What to look at first: one sentence, then the cards, most telling first.
+// What to look at first: one sentence, then the cards, most important first.
 import type { JSX } from "preact";
 import type { Finding } from "../api/source";
 import { Glyph } from "../marks";
@@ -11,7 +11,7 @@ export function Findings(): JSX.Element {
     <aside class="pane insp" aria-label="Findings">
       <div class="head">
         <h2>Findings</h2>
-        {whole && <span class="dim">{whole.findings.length ? `${whole.findings.length}, most telling first` : "none"}</span>}
+        {whole && <span class="dim">{whole.findings.length ? `${whole.findings.length}, most important first` : "none"}</span>}
         <span class="sp" />
       </div>
       <div class="scroll" tabIndex={0} aria-label="Findings">
@@ -27,8 +27,8 @@ export function Findings(): JSX.Element {
                 <p>{warning}</p>
               </div>
             ))}
-            {whole.findings.map((finding, at) => (
-              <Card finding={finding} rank={at + 1} />
+            {whole.findings.map((finding, index) => (
+              <Card finding={finding} rank={index + 1} />
             ))}
           </>
         )}

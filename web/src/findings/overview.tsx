@@ -43,7 +43,7 @@ function Coverage({ whole }: { whole: Whole }): JSX.Element {
       )}
       {bases.map(([name, number]) => (
         <p class="mid">
-          {count(number)} by {name}, which {name === "digest" ? "tell equal from unequal only" : "can prove a difference, hardly equality"}.
+          {count(number)} by {name}, which {name === "digest" ? "show only equal or different" : "can prove a difference but not equality"}.
         </p>
       ))}
     </section>
@@ -89,14 +89,14 @@ function Verdicts({ whole }: { whole: Whole }): JSX.Element {
       {!all && <p class="mid">None: no tensor of the target found a partner.</p>}
       <table class="vt">
         <tbody>
-          {line(n("guilty"), <Glyph level="large" />, "guilty", "the error is made here")}
-          {line(n("first-non-finite"), <Glyph level="large" />, "first non-finite", "NaN or inf begins here")}
-          {line(n("output"), <Glyph level="large" />, n("output") > 1 ? "outputs" : "output", "off, judged by total")}
-          {line(n("amplified"), <Glyph level="large" guilt="amplified" />, "amplified", "output off, nobody guilty")}
-          {line(n("unknown"), <Glyph level="large" />, "guilt unknown", "own error unknown")}
-          {line(n("inherited"), <Glyph level="large" guilt="inherited" />, "inherited", "damaged, not guilty")}
+          {line(n("guilty"), <Glyph level="large" />, "guilty", "introduces the error")}
+          {line(n("first-non-finite"), <Glyph level="large" />, "first non-finite", "NaN or inf starts here")}
+          {line(n("output"), <Glyph level="large" />, n("output") > 1 ? "outputs" : "output", "off by total error")}
+          {line(n("amplified"), <Glyph level="large" guilt="amplified" />, "amplified", "output off, no guilty op")}
+          {line(n("unknown"), <Glyph level="large" />, "guilt unknown", "introduced error unknown")}
+          {line(n("inherited"), <Glyph level="large" guilt="inherited" />, "inherited", "affected, not guilty")}
           {line(n("close"), <Glyph level="close" />, "close", "within the limits")}
-          {line(n("none"), <Glyph level="none" />, "no verdict", "the reason stands beside each")}
+          {line(n("none"), <Glyph level="none" />, "no verdict", "each row shows the reason")}
         </tbody>
       </table>
     </section>
@@ -154,14 +154,14 @@ function Trust({ whole }: { whole: Whole }): JSX.Element {
               <td class="mid">{line.text}</td>
             </tr>
           ))}
-          {[whole.target, whole.reference].map((run, at) =>
+          {[whole.target, whole.reference].map((run, index) =>
             run.available ? null : (
               <tr>
-                <td class="dim">{at ? "reference" : "target"} values</td>
+                <td class="dim">{index ? "reference" : "target"} values</td>
                 <td>
                   <Glyph level="moderate" />
                 </td>
-                <td class="mid">not at hand: {run.why_not}</td>
+                <td class="mid">not available: {run.why_not}</td>
               </tr>
             ),
           )}

@@ -8,9 +8,9 @@ const WIDTH = 396;
 const LEFT = 78;
 const RIGHT = WIDTH - 108;
 
-export function Bars({ found }: { found: RowDetail }): JSX.Element {
-  const bars = found.bars;
-  const { level, guilt } = found.brief;
+export function Bars({ rowDetail }: { rowDetail: RowDetail }): JSX.Element {
+  const bars = rowDetail.bars;
+  const { level, guilt } = rowDetail.brief;
   const logs = [bars.total, bars.introduced, bars.expected].map((value) => {
     const size = numeric(value);
     return size === null || Number.isNaN(size) ? null : size > 0 ? Math.log10(size) : -Infinity;
@@ -32,7 +32,7 @@ export function Bars({ found }: { found: RowDetail }): JSX.Element {
         Total, introduced, expected <span class="sp" />
         <span>error ÷ peak, log scale</span>
       </h3>
-      <svg width="100%" viewBox={`0 0 ${WIDTH} 78`} role="img" aria-label={spoken(found)}>
+      <svg width="100%" viewBox={`0 0 ${WIDTH} 78`} role="img" aria-label={spoken(rowDetail)}>
         {expected !== null && Number.isFinite(expected) && (
           <>
             <rect x={LEFT} y="2" width={x(expected) - LEFT} height="61" fill="var(--surface-3)" opacity=".75" />
@@ -46,17 +46,17 @@ export function Bars({ found }: { found: RowDetail }): JSX.Element {
             ))}
           </>
         )}
-        {ticks.map((at) => (
-          <text class="tick" x={x(at)} y="75" text-anchor="middle">
+        {ticks.map((exponent) => (
+          <text class="tick" x={x(exponent)} y="75" text-anchor="middle">
             10
             <tspan dy="-3" font-size="7.5">
-              {String(at).replace("-", "−")}
+              {String(exponent).replace("-", "−")}
             </tspan>
           </text>
         ))}
-        <Bar at={0} name="total" end={total} value={metricText("psnr", bars.total_psnr)} unit="dB" x={x} style={off ? { fill: "var(--surface)", stroke: `var(--${level}-line)`, "stroke-width": 1.3 } : { fill: "var(--surface)", stroke: "var(--none-line)", "stroke-width": 1.3 }} />
-        <Bar at={1} name="introduced" end={introduced} value={introduced === null ? (bars.unknown ? "not known" : "not measured") : metricText("psnr", bars.introduced_psnr)} unit={introduced === null ? "" : `dB ${times(ratio)}`} x={x} style={{ fill: past && !hollow ? `var(--${ratio !== null && ratio >= bars.large_ratio ? "large" : "moderate"}-fill)` : "var(--none-fill)" }} />
-        <Bar at={2} name="expected" end={expected} value={expected === null ? "–" : metricText("psnr", bars.expected_psnr)} unit={expected === null ? "" : "dB"} x={x} style={{ fill: "var(--none-fill)" }} />
+        <Bar line={0} name="total" end={total} value={metricText("psnr", bars.total_psnr)} unit="dB" x={x} style={off ? { fill: "var(--surface)", stroke: `var(--${level}-line)`, "stroke-width": 1.3 } : { fill: "var(--surface)", stroke: "var(--none-line)", "stroke-width": 1.3 }} />
+        <Bar line={1} name="introduced" end={introduced} value={introduced === null ? (bars.unknown ? "unknown" : "not measured") : metricText("psnr", bars.introduced_psnr)} unit={introduced === null ? "" : `dB ${times(ratio)}`} x={x} style={{ fill: past && !hollow ? `var(--${ratio !== null && ratio >= bars.large_ratio ? "large" : "moderate"}-fill)` : "var(--none-fill)" }} />
+        <Bar line={2} name="expected" end={expected} value={expected === null ? "–" : metricText("psnr", bars.expected_psnr)} unit={expected === null ? "" : "dB"} x={x} style={{ fill: "var(--none-fill)" }} />
       </svg>
       {bars.unknown && <p class="aside">Introduced error is not known: {bars.unknown}</p>}
     </div>
@@ -64,7 +64,7 @@ export function Bars({ found }: { found: RowDetail }): JSX.Element {
 }
 
 interface BarProps {
-  at: number;
+  line: number;
   name: string;
   end: number | null;
   value: string;
@@ -73,16 +73,16 @@ interface BarProps {
   style: Record<string, string | number>;
 }
 
-function Bar({ at, name, end, value, unit, x, style }: BarProps): JSX.Element {
-  const y = 4 + at * 20;
+function Bar({ line, name, end, value, unit, x, style }: BarProps): JSX.Element {
+  const y = 4 + line * 20;
   const width = end === null ? 0 : Math.max(x(end) - LEFT, 1);
-  const strong = at === 1 ? 620 : 500;
+  const strong = line === 1 ? 620 : 500;
   return (
     <>
       <text class="name" x="0" y={y + 12} font-weight={strong}>
         {name}
       </text>
-      {end !== null && <rect x={LEFT + 0.6} y={y + 3.5} width={width} height={at === 2 ? 9 : 10} rx="1.5" {...style} />}
+      {end !== null && <rect x={LEFT + 0.6} y={y + 3.5} width={width} height={line === 2 ? 9 : 10} rx="1.5" {...style} />}
       <text class="name" x={end === null ? LEFT + 4 : WIDTH - 66} y={y + 12} text-anchor={end === null ? "start" : "end"} font-weight={strong} fill-opacity={end === null ? 0.7 : 1}>
         {value}
       </text>
@@ -95,10 +95,10 @@ function Bar({ at, name, end, value, unit, x, style }: BarProps): JSX.Element {
 
 const times = (ratio: number | null): string => (ratio === null ? "" : timesText(ratio));
 
-function spoken(found: RowDetail): string {
-  const bars = found.bars;
-  const said = [`total ${metricText("psnr", bars.total_psnr)} decibels`];
-  if (bars.introduced !== null) said.push(`introduced ${metricText("psnr", bars.introduced_psnr)}, ${times(numeric(bars.ratio))} of expected`);
-  if (bars.expected !== null) said.push(`expected ${metricText("psnr", bars.expected_psnr)}`);
-  return said.join(", ");
+function spoken(rowDetail: RowDetail): string {
+  const bars = rowDetail.bars;
+  const parts = [`total ${metricText("psnr", bars.total_psnr)} decibels`];
+  if (bars.introduced !== null) parts.push(`introduced ${metricText("psnr", bars.introduced_psnr)}, ${times(numeric(bars.ratio))} of expected`);
+  if (bars.expected !== null) parts.push(`expected ${metricText("psnr", bars.expected_psnr)}`);
+  return parts.join(", ");
 }

@@ -11,15 +11,15 @@ const WIDTH = 190;
 const HEIGHT = 66;
 const FLOOR = HEIGHT - 12;
 
-export function useDistribution(found: RowDetail, wanted: boolean): Answer<Distribution> {
-  const row = found.brief.row;
-  const answer = useLatest(wanted && answered.value === row ? String(row) : null, () => state.source.distribution(row));
+export function useDistribution(rowDetail: RowDetail, isShown: boolean): Answer<Distribution> {
+  const row = rowDetail.brief.row;
+  const answer = useLatest(isShown && answered.value === row ? String(row) : null, () => state.source.distribution(row));
   return answer.key === String(row) ? answer : { value: null, problem: null, key: "" };
 }
 
-export function Spread({ found, spread }: { found: RowDetail; spread: Answer<Distribution> }): JSX.Element | null {
+export function Spread({ rowDetail, spread }: { rowDetail: RowDetail; spread: Answer<Distribution> }): JSX.Element | null {
   const values = spread.value;
-  const errors = found.error_histogram.length > 0;
+  const errors = rowDetail.error_histogram.length > 0;
   if (!values?.edges.length && !errors) return null;
   return (
     <div class="sec">
@@ -28,11 +28,11 @@ export function Spread({ found, spread }: { found: RowDetail; spread: Answer<Dis
           <h4>
             Values <span class="dim">reference ▇ target ─</span>
           </h4>
-          {values?.edges.length ? <Values spread={values} /> : found.missing || values || spread.problem ? <p class="aside">{found.missing ? "Needs the values." : spread.problem ? "The values cannot be read." : "No finite values."}</p> : <div class="blank" />}
+          {values?.edges.length ? <Values spread={values} /> : rowDetail.missing || values || spread.problem ? <p class="aside">{rowDetail.missing ? "Needs the values." : spread.problem ? "The values cannot be read." : "No finite values."}</p> : <div class="blank" />}
         </div>
         <div data-testid="errors">
           <h4 title="The size of each difference over the root mean square of the reference, as a power of two">log₂ |difference| ÷ rms</h4>
-          {errors ? <Errors found={found} /> : <p class="aside">Nothing differs.</p>}
+          {errors ? <Errors rowDetail={rowDetail} /> : <p class="aside">Nothing differs.</p>}
         </div>
       </div>
     </div>
@@ -76,43 +76,43 @@ function Values({ spread }: { spread: Distribution }): JSX.Element {
   );
 }
 
-function Errors({ found }: { found: RowDetail }): JSX.Element {
-  const rms = numeric(found.rms);
+function Errors({ rowDetail }: { rowDetail: RowDetail }): JSX.Element {
+  const rms = numeric(rowDetail.rms);
   const shift = rms !== null && rms > 0 ? Math.log2(rms) : 0;
-  const bins = found.error_histogram.map(([at, n]) => ({ at: at - shift, n }));
-  const low = Math.min(-20, Math.floor(Math.min(...bins.map((bin) => bin.at))));
-  const high = Math.max(3, Math.ceil(Math.max(...bins.map((bin) => bin.at)) + 1));
+  const bins = rowDetail.error_histogram.map(([exponent, n]) => ({ exponent: exponent - shift, n }));
+  const low = Math.min(-20, Math.floor(Math.min(...bins.map((bin) => bin.exponent))));
+  const high = Math.max(3, Math.ceil(Math.max(...bins.map((bin) => bin.exponent)) + 1));
   const most = Math.max(...bins.map((bin) => bin.n), 1);
   const x = (value: number): number => ((value - low) / (high - low)) * WIDTH;
   const width = WIDTH / (high - low);
-  const { level, guilt } = found.brief;
+  const { level, guilt } = rowDetail.brief;
   const off = level === "moderate" || level === "large";
-  const style = (at: number): Record<string, string> => {
-    const beyond = off && (found.rounding === null || at >= found.rounding + 2);
+  const style = (exponent: number): Record<string, string> => {
+    const beyond = off && (rowDetail.rounding === null || exponent >= rowDetail.rounding + 2);
     if (!beyond) return { fill: "var(--none-fill)" };
     return isHollow(level, guilt) ? { fill: "var(--surface)", stroke: `var(--${level}-line)` } : { fill: `var(--${level}-fill)` };
   };
   const step = high - low > 40 ? 20 : 10;
-  const ticks = Array.from({ length: 12 }, (_, i) => Math.ceil(low / step) * step + i * step).filter((at) => at < high);
+  const ticks = Array.from({ length: 12 }, (_, i) => Math.ceil(low / step) * step + i * step).filter((exponent) => exponent < high);
   return (
     <svg width="100%" viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img" aria-label="How many differences of each size">
-      {found.rounding !== null && rms !== null && (
+      {rowDetail.rounding !== null && rms !== null && (
         <>
-          <rect width={Math.max(x(found.rounding), 0)} height={FLOOR} fill="var(--surface-3)" opacity=".7" />
+          <rect width={Math.max(x(rowDetail.rounding), 0)} height={FLOOR} fill="var(--surface-3)" opacity=".7" />
           <text class="tick" x="3" y="9">
-            {found.precision} rounding
+            {rowDetail.precision} rounding
           </text>
         </>
       )}
       {bins.map((bin) => (
-        <rect x={x(bin.at) + 0.5} y={FLOOR - (bin.n / most) * (FLOOR - 4)} width={Math.max(width - 1, 0.8)} height={(bin.n / most) * (FLOOR - 4)} {...style(bin.at)} />
+        <rect x={x(bin.exponent) + 0.5} y={FLOOR - (bin.n / most) * (FLOOR - 4)} width={Math.max(width - 1, 0.8)} height={(bin.n / most) * (FLOOR - 4)} {...style(bin.exponent)} />
       ))}
       <path d={`M0 ${FLOOR}H${WIDTH}`} stroke="var(--line-2)" />
-      {ticks.map((at) => (
-        <text class="tick" x={Math.max(x(at), 0)} y={HEIGHT - 2} text-anchor={x(at) < 10 ? "start" : "middle"}>
+      {ticks.map((exponent) => (
+        <text class="tick" x={Math.max(x(exponent), 0)} y={HEIGHT - 2} text-anchor={x(exponent) < 10 ? "start" : "middle"}>
           2
           <tspan dy="-3" font-size="7.5">
-            {String(at).replace("-", "−")}
+            {String(exponent).replace("-", "−")}
           </tspan>
         </text>
       ))}

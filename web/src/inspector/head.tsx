@@ -5,10 +5,10 @@ import { Glyph, isHollow, Tag } from "../marks";
 import { withMinus } from "../numbers";
 import * as state from "../state";
 
-export function Pair({ found }: { found: RowDetail }): JSX.Element {
-  const { brief, target, reference } = found;
+export function Pair({ rowDetail }: { rowDetail: RowDetail }): JSX.Element {
+  const { brief, target, reference } = rowDetail;
   const same = `${target.shape}` === `${reference.shape}`;
-  const how = found.view ? `view ${found.view}` : same ? "same shape, no view" : "";
+  const how = rowDetail.view ? `view ${rowDetail.view}` : same ? "same shape, no view" : "";
   return (
     <div class="pair">
       <small>target</small>
@@ -29,9 +29,9 @@ export function Pair({ found }: { found: RowDetail }): JSX.Element {
         <Kind type={reference.type} dtype={reference.dtype} shape={same ? null : reference.shape} />
       </div>
       <small>paired by</small>
-      <div class="who by" title={`${found.evidence}, confidence ${found.confidence}${found.view ? `\n${found.view}` : ""}`}>
+      <div class="who by" title={`${rowDetail.evidence}, confidence ${rowDetail.confidence}${rowDetail.view ? `\n${rowDetail.view}` : ""}`}>
         <span class="cut" data-testid="evidence">
-          {found.evidence} {found.confidence.toFixed(2)}
+          {rowDetail.evidence} {rowDetail.confidence.toFixed(2)}
         </span>
         {how && <span class="dim">·</span>}
         {how && <span class="cut view">{how}</span>}
@@ -53,30 +53,30 @@ export function Kind({ type, dtype, shape }: { type: string; dtype: string; shap
   );
 }
 
-export function Fault({ found }: { found: RowDetail }): JSX.Element {
-  const { level, guilt } = found.brief;
+export function Fault({ rowDetail }: { rowDetail: RowDetail }): JSX.Element {
+  const { level, guilt } = rowDetail.brief;
   const findings = state.overview.value?.findings ?? [];
-  const at = findings.findIndex((one) => one.rows.includes(found.brief.row) && one.level !== "none");
-  const bad = found.brief.verdict === "large" || found.brief.verdict === "amplified" || guilt === "guilty";
-  const tone = level === "none" || found.brief.verdict === "none" ? "quiet" : found.brief.verdict === "close" ? "ok" : guilt === "inherited" || !bad ? "inh" : "";
+  const findingIndex = findings.findIndex((one) => one.rows.includes(rowDetail.brief.row) && one.level !== "none");
+  const bad = rowDetail.brief.verdict === "large" || rowDetail.brief.verdict === "amplified" || guilt === "guilty";
+  const tone = level === "none" || rowDetail.brief.verdict === "none" ? "quiet" : rowDetail.brief.verdict === "close" ? "ok" : guilt === "inherited" || !bad ? "inh" : "";
   return (
     <div class={`say ${tone}`} data-testid="fault">
-      <b>{found.headline}</b> {withMinus(found.story)}
-      {found.guilty_row !== null && (
+      <b>{rowDetail.headline}</b> {withMinus(rowDetail.story)}
+      {rowDetail.guilty_row !== null && (
         <>
           {" "}
           It came in from{" "}
-          <button class="link" onClick={() => state.select(found.guilty_row)}>
-            {found.guilty_label}
+          <button class="link" onClick={() => state.select(rowDetail.guilty_row)}>
+            {rowDetail.guilty_label}
           </button>
-          , {found.guilty_how}.
+          , {rowDetail.guilty_how}.
         </>
       )}
-      {at >= 0 && (
+      {findingIndex >= 0 && (
         <>
           {" "}
           <button class="link" onClick={() => state.select(null)}>
-            Finding {at + 1}
+            Finding {findingIndex + 1}
           </button>
         </>
       )}

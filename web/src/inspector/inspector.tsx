@@ -1,7 +1,7 @@
 // Everything about the selected sync point, in the order of the questions people ask.
 import type { JSX } from "preact";
 import { useEffect } from "preact/hooks";
-import { gone } from "../api/live";
+import { serverLostSince } from "../api/live";
 import type { Problem, RowDetail } from "../api/source";
 import { detail, late, problem, startDetail } from "../row_detail";
 import { step } from "../keyboard";
@@ -21,16 +21,16 @@ import { Worst } from "./worst";
 
 export function Inspector(): JSX.Element {
   useEffect(startDetail, []);
-  const found = detail.value;
+  const rowDetail = detail.value;
   const total = state.overview.value?.rows ?? 0;
   return (
     <aside class="pane insp" aria-label="Inspector">
       <div class="head">
         <h2>Inspector</h2>
         <span class="sp" />
-        {found && (
+        {rowDetail && (
           <span class="dim" data-testid="place" title="Place in execution order">
-            {count(found.brief.order + 1)} of {count(total)}
+            {count(rowDetail.brief.order + 1)} of {count(total)}
           </span>
         )}
         <button class="ico s" title="Previous (↑)" aria-label="Previous sync point" onClick={() => void step(-1)}>
@@ -45,46 +45,46 @@ export function Inspector(): JSX.Element {
       </div>
       <div class="scroll" tabIndex={0} aria-label="The selected sync point" aria-busy={late.value}>
         {problem.value && <Trouble what="This sync point cannot be shown" problem={problem.value} />}
-        {!found && late.value && <Loading />}
-        {found && <Sections found={found} />}
+        {!rowDetail && late.value && <Loading />}
+        {rowDetail && <Sections rowDetail={rowDetail} />}
       </div>
     </aside>
   );
 }
 
-function Sections({ found }: { found: RowDetail }): JSX.Element {
-  const drawn = !found.missing && found.basis === "values";
-  const spread = useDistribution(found, drawn);
+function Sections({ rowDetail }: { rowDetail: RowDetail }): JSX.Element {
+  const hasValues = !rowDetail.missing && rowDetail.basis === "values";
+  const spread = useDistribution(rowDetail, hasValues);
   return (
     <>
       <div class="sec">
-        <Pair found={found} />
-        <Fault found={found} />
-        <Region found={found} />
+        <Pair rowDetail={rowDetail} />
+        <Fault rowDetail={rowDetail} />
+        <Region rowDetail={rowDetail} />
       </div>
-      {found.bars.total !== null && <Bars found={found} />}
-      {found.basis === "statistics" && <Statistics found={found} />}
-      {found.same_bytes !== null && <Digest found={found} />}
-      {drawn ? <Tensors found={found} key={found.brief.row} /> : <Absent found={found} />}
-      <Spread found={found} spread={spread} />
-      {found.metrics.length > 0 && <Metrics found={found} />}
-      {drawn && <Worst found={found} spread={spread} />}
-      <More found={found} />
+      {rowDetail.bars.total !== null && <Bars rowDetail={rowDetail} />}
+      {rowDetail.basis === "statistics" && <Statistics rowDetail={rowDetail} />}
+      {rowDetail.same_bytes !== null && <Digest rowDetail={rowDetail} />}
+      {hasValues ? <Tensors rowDetail={rowDetail} key={rowDetail.brief.row} /> : <Absent rowDetail={rowDetail} />}
+      <Spread rowDetail={rowDetail} spread={spread} />
+      {rowDetail.metrics.length > 0 && <Metrics rowDetail={rowDetail} />}
+      {hasValues && <Worst rowDetail={rowDetail} spread={spread} />}
+      <More rowDetail={rowDetail} />
     </>
   );
 }
 
 /** Why there are no pictures, where somebody would look for them. */
-function Absent({ found }: { found: RowDetail }): JSX.Element | null {
-  if (!found.missing || found.basis === "digest") return null;
+function Absent({ rowDetail }: { rowDetail: RowDetail }): JSX.Element | null {
+  if (!rowDetail.missing || rowDetail.basis === "digest") return null;
   return (
     <div class="sec">
       <h3>Tensors</h3>
       <div class="empty" data-testid="missing">
-        <b>The values are not at hand</b>
-        <span>{found.missing}</span>
-        {found.basis === "statistics" && <span class="dim">Heatmaps, value histograms and worst elements need the values: capture with --record values.</span>}
-        {found.basis === "values" && found.metrics.length > 0 && <span class="dim">Measurements stay; heatmaps, value histograms and worst elements need the values.</span>}
+        <b>The values are not available</b>
+        <span>{rowDetail.missing}</span>
+        {rowDetail.basis === "statistics" && <span class="dim">Heatmaps, value histograms and worst elements need the values: capture with --record values.</span>}
+        {rowDetail.basis === "values" && rowDetail.metrics.length > 0 && <span class="dim">Measurements stay; heatmaps, value histograms and worst elements need the values.</span>}
       </div>
     </div>
   );
@@ -100,13 +100,13 @@ function Loading(): JSX.Element {
   );
 }
 
-export function Trouble({ what, problem: said }: { what: string; problem: Problem }): JSX.Element {
+export function Trouble({ what, problem }: { what: string; problem: Problem }): JSX.Element {
   return (
     <div class="sec">
       <div class="empty err" role="alert">
         <b>{what}</b>
-        <ProblemText problem={said} />
-        {gone.value !== null && (
+        <ProblemText problem={problem} />
+        {serverLostSince.value !== null && (
           <button class="btn s" onClick={state.tryAgain}>
             Try now
           </button>

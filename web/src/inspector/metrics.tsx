@@ -7,17 +7,17 @@ import { count, limitText, metricText, numeric, percent } from "../numbers";
 import * as state from "../state";
 
 const FIRST = 7;
-const SHORT: Record<string, string> = {
-  ...{ psnr: "PSNR", sqnr: "SQNR", mae: "MAE", mse: "MSE", rmse: "RMSE", max_abs: "Max abs", cosine: "Cosine", rel_l2: "Relative L2" },
-  ...{ within_1e3: "Within 1/1000", mismatched: "Mismatched", exact: "Equal share", max_ulp: "Max ulp", lsb: "LSB", max_abs_index: "Max abs at" },
-  ...{ max_rel: "Max relative", mean_rel: "Mean relative", mean_rel_robust: "… robust", acc_rel: "Sum relative", euclid: "Euclidean" },
+const SHORT_TITLES: Record<string, string> = {
+  ...{ psnr: "PSNR", sqnr: "SQNR", rmse: "RMSE", cosine: "Cosine", rel_l2: "Relative L2" },
+  ...{ within_1e3: "Within 1/1000", mismatched: "Mismatched", exact: "Equal share", max_ulp: "Max ulp", lsb: "LSB", max_abs_index: "Index of max" },
+  ...{ mean_rel_robust: "… robust", acc_rel: "Sum relative", euclid: "Euclidean" },
 };
 /** Kept while one steps through the sync points. */
 const unfolded = signal(false);
 
-export function Metrics({ found }: { found: RowDetail }): JSX.Element {
-  const lead = found.metrics.filter((metric, at) => at < FIRST || (metric.id === "mismatched" && metric.value) || (metric.id === "exact" && found.preset === "exact") || metric.id === state.metric.value);
-  const rest = found.metrics.filter((metric) => !lead.includes(metric));
+export function Metrics({ rowDetail }: { rowDetail: RowDetail }): JSX.Element {
+  const lead = rowDetail.metrics.filter((metric, index) => index < FIRST || (metric.id === "mismatched" && metric.value) || (metric.id === "exact" && rowDetail.preset === "exact") || metric.id === state.metric.value);
+  const rest = rowDetail.metrics.filter((metric) => !lead.includes(metric));
   const shown = unfolded.value ? [...lead, ...rest] : lead;
   const auto = state.overview.value?.limits === "auto";
   return (
@@ -25,7 +25,7 @@ export function Metrics({ found }: { found: RowDetail }): JSX.Element {
       <h3>
         Metrics <span class="sp" />
         <span>
-          preset {auto ? `${found.preset} (auto)` : state.overview.value?.limits}
+          preset {auto ? `${rowDetail.preset} (auto)` : state.overview.value?.limits}
           {rest.length > 0 && (
             <>
               {" · "}
@@ -39,7 +39,7 @@ export function Metrics({ found }: { found: RowDetail }): JSX.Element {
       <table class="mt" data-testid="metrics">
         <tbody>
           {shown.map((metric) => (
-            <Line metric={metric} found={found} />
+            <Line metric={metric} rowDetail={rowDetail} />
           ))}
         </tbody>
       </table>
@@ -47,17 +47,17 @@ export function Metrics({ found }: { found: RowDetail }): JSX.Element {
   );
 }
 
-function Line({ metric, found }: { metric: RowDetail["metrics"][number]; found: RowDetail }): JSX.Element {
+function Line({ metric, rowDetail }: { metric: RowDetail["metrics"][number]; rowDetail: RowDetail }): JSX.Element {
   const info = state.overview.value?.metrics.find((one) => one.id === metric.id);
   const limits = metric.limits.length === 2 ? `limits ${metric.limits.map((one) => limitText(metric.id, one)).join(" / ")}` : "";
-  const guilt = found.brief.guilt === "inherited" ? "inherited" : "";
+  const guilt = rowDetail.brief.guilt === "inherited" ? "inherited" : "";
   return (
     <tr data-metric={metric.id} class={metric.id === state.metric.value ? "on" : ""}>
       <td>
         <Glyph level={metric.level} guilt={guilt} />
       </td>
       <td class="cut" title={info?.title ?? metric.id}>
-        {SHORT[metric.id] ?? info?.title ?? metric.id}
+        {SHORT_TITLES[metric.id] ?? info?.title ?? metric.id}
       </td>
       <td>{shownValue(metric.id, metric.value, info?.unit ?? "")}</td>
       <td title={`${info?.explanation ?? ""}\n${metric.text}\n${limits}`.trim()}>
@@ -70,9 +70,9 @@ function Line({ metric, found }: { metric: RowDetail["metrics"][number]; found: 
 }
 
 function shownValue(id: string, value: RowDetail["metrics"][number]["value"], unit: string): string {
-  const found = numeric(value);
-  if (found === null) return "–";
-  if (unit === "share" && Number.isFinite(found)) return percent(found);
-  if (unit === "elements" || unit === "index") return count(found);
+  const number = numeric(value);
+  if (number === null) return "–";
+  if (unit === "share" && Number.isFinite(number)) return percent(number);
+  if (unit === "elements" || unit === "index") return count(number);
   return `${metricText(id, value)}${unit === "dB" ? " dB" : ""}`;
 }

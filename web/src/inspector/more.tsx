@@ -3,17 +3,17 @@ import type { JSX } from "preact";
 import type { RowDetail } from "../api/source";
 import { short } from "../topbar";
 
-export function More({ found }: { found: RowDetail }): JSX.Element {
-  const both = [found.target, found.reference] as const;
-  const names = [...new Set(both.flatMap((end) => Object.keys(end.attributes)))].sort();
-  const stack = found.target.stack.length ? found.target.stack : found.reference.stack;
+export function More({ rowDetail }: { rowDetail: RowDetail }): JSX.Element {
+  const ends = [rowDetail.target, rowDetail.reference] as const;
+  const names = [...new Set(ends.flatMap((end) => Object.keys(end.attributes)))].sort();
+  const stack = rowDetail.target.stack.length ? rowDetail.target.stack : rowDetail.reference.stack;
   return (
     <>
-      {found.notes.length > 0 && (
+      {rowDetail.notes.length > 0 && (
         <div class="sec">
           <h3>Notes</h3>
           <ul class="notes">
-            {found.notes.map((note) => (
+            {rowDetail.notes.map((note) => (
               <li>{note}</li>
             ))}
           </ul>
@@ -34,7 +34,7 @@ export function More({ found }: { found: RowDetail }): JSX.Element {
             </thead>
             <tbody>
               {names.map((name) => {
-                const [target, reference] = both.map((end) => end.attributes[name] ?? "–");
+                const [target, reference] = ends.map((end) => end.attributes[name] ?? "–");
                 return (
                   <tr class={target === reference ? "" : "unlike"}>
                     <td>{name}</td>

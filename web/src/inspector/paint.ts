@@ -11,7 +11,7 @@ const STEPS = 255;
 
 function rgb(name: string): [number, number, number] {
   const text = getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const part = (at: number): number => parseInt(text.slice(at, at + 2), 16);
+  const part = (offset: number): number => parseInt(text.slice(offset, offset + 2), 16);
   return [part(1), part(3), part(5)];
 }
 
@@ -44,8 +44,8 @@ export interface Picture {
   ramp: Ramp;
 }
 
-/** Draw a map over the whole canvas; `at` is the cell of the cursor. */
-export function paint(canvas: HTMLCanvasElement, picture: Picture, at: { x: number; y: number } | null): void {
+/** Draw a map over the whole canvas; `cursorCell` is the cell of the cursor. */
+export function paint(canvas: HTMLCanvasElement, picture: Picture, cursorCell: { x: number; y: number } | null): void {
   const density = devicePixelRatio || 1;
   const width = (canvas.width = Math.max(1, Math.round(canvas.clientWidth * density)));
   const height = (canvas.height = Math.max(1, Math.round(canvas.clientHeight * density)));
@@ -67,7 +67,7 @@ export function paint(canvas: HTMLCanvasElement, picture: Picture, at: { x: numb
   context.imageSmoothingEnabled = false;
   const cell = { x: width / picture.width, y: height / picture.height };
   context.drawImage(hidden, 0, 0, picture.columns * cell.x, picture.rows * cell.y);
-  if (at) cross(context, (at.x + 0.5) * cell.x, (at.y + 0.5) * cell.y, width, height, Math.max(5 * density, Math.min(cell.x, cell.y) / 2));
+  if (cursorCell) cross(context, (cursorCell.x + 0.5) * cell.x, (cursorCell.y + 0.5) * cell.y, width, height, Math.max(5 * density, Math.min(cell.x, cell.y) / 2));
 }
 
 function cross(context: CanvasRenderingContext2D, x: number, y: number, width: number, height: number, box: number): void {

@@ -20,20 +20,20 @@ function show(piece: Piece): void {
   if (piece.file) pointed.value = { side: "reference", file: piece.file, line: piece.line };
 }
 
-export function Region({ found }: { found: RowDetail }): JSX.Element | null {
-  const { region } = found;
+export function Region({ rowDetail }: { rowDetail: RowDetail }): JSX.Element | null {
+  const { region } = rowDetail;
   if (region.length < 2) return null;
-  const all = unfolded.value === found.brief.row;
+  const all = unfolded.value === rowDetail.brief.row;
   const shown = all ? region : region.slice(0, FIRST);
-  const off = found.brief.level === "moderate" || found.brief.level === "large";
-  const words = off && found.brief.guilt !== "inherited" ? "Somewhere in" : "It stands for";
+  const off = rowDetail.brief.level === "moderate" || rowDetail.brief.level === "large";
+  const words = off && rowDetail.brief.guilt !== "inherited" ? "Somewhere in" : "It stands for";
   return (
     <p class="aside" data-testid="region">
       {words} {region.length} reference ops together:{" "}
-      {shown.map((piece, at) => (
+      {shown.map((piece, index) => (
         <>
-          {at > 0 && ", "}
-          <button class="link" title={told(piece)} aria-current={member.value === piece.label} onClick={() => show(piece)}>
+          {index > 0 && ", "}
+          <button class="link" title={describe(piece)} aria-current={member.value === piece.label} onClick={() => show(piece)}>
             {piece.label}
           </button>
         </>
@@ -41,7 +41,7 @@ export function Region({ found }: { found: RowDetail }): JSX.Element | null {
       {shown.length < region.length && (
         <>
           {" "}
-          <button class="link" onClick={() => (unfolded.value = found.brief.row)}>
+          <button class="link" onClick={() => (unfolded.value = rowDetail.brief.row)}>
             and {region.length - shown.length} more
           </button>
         </>
@@ -50,8 +50,8 @@ export function Region({ found }: { found: RowDetail }): JSX.Element | null {
   );
 }
 
-function told(piece: Piece): string {
-  const where = piece.file ? `${short(piece.file)}:${piece.line}` : "no source line is known";
+function describe(piece: Piece): string {
+  const where = piece.file ? `${short(piece.file)}:${piece.line}` : "source line unknown";
   const kind = piece.row === null ? "computed together with the others; shows its line" : "has a sync point of its own";
   return [piece.type, piece.module, where, kind].filter(Boolean).join("\n");
 }

@@ -6,7 +6,7 @@ export interface Slice {
   /** Axes shown as rows and columns; without them the server chooses. */
   axes: readonly [number, number] | null;
   /** Index along every axis; of the two that are shown it is where the cursor begins. */
-  at: readonly number[] | null;
+  index: readonly number[] | null;
   /** First row, last row + 1, first column, last column + 1. */
   window: readonly number[] | null;
 }
@@ -19,24 +19,24 @@ export const answered = signal<number | null>(null);
 
 const numbers = (text: string | undefined): number[] | null => {
   if (!text) return null;
-  const found = text.split(",").map(Number);
-  return found.every((one) => Number.isInteger(one) && one >= 0) ? found : null;
+  const parsed = text.split(",").map(Number);
+  return parsed.every((one) => Number.isInteger(one) && one >= 0) ? parsed : null;
 };
 
 export function readSlice(text: string): Slice {
-  const [, axes, at, window] = /^([\d,]*)@([\d,]*)(?:w([\d,]+))?$/.exec(text) ?? [];
+  const [, axes, indexText, window] = /^([\d,]*)@([\d,]*)(?:w([\d,]+))?$/.exec(text) ?? [];
   const two = numbers(axes);
   const four = numbers(window);
-  return { axes: two?.length === 2 ? [two[0] as number, two[1] as number] : null, at: numbers(at), window: four?.length === 4 ? four : null };
+  return { axes: two?.length === 2 ? [two[0] as number, two[1] as number] : null, index: numbers(indexText), window: four?.length === 4 ? four : null };
 }
 
 export function writeSlice(slice: Slice): void {
   const window = slice.window ? `w${slice.window.join(",")}` : "";
-  state.slice.value = `${slice.axes?.join(",") ?? ""}@${slice.at?.join(",") ?? ""}${window}`;
+  state.slice.value = `${slice.axes?.join(",") ?? ""}@${slice.index?.join(",") ?? ""}${window}`;
 }
 
 /** Bring an element into view, with the cursor on it. */
 export function lookAt(index: readonly number[]): void {
   cursor.value = null;
-  writeSlice({ axes: readSlice(state.slice.peek()).axes, at: index, window: null });
+  writeSlice({ axes: readSlice(state.slice.peek()).axes, index, window: null });
 }

@@ -32,12 +32,12 @@ function decode(map: HeatMap): Decoded {
   return { map, reference, target, difference: floats(map.difference), places: integers(map.places), bad };
 }
 
-export function Tensors({ found }: { found: RowDetail }): JSX.Element {
-  const row = found.brief.row;
+export function Tensors({ rowDetail }: { rowDetail: RowDetail }): JSX.Element {
+  const row = rowDetail.brief.row;
   const slice = readSlice(state.slice.value);
   const query: HeatMapQuery = { rows: ROWS, columns: COLUMNS };
   if (slice.axes) [query.rowAxis, query.columnAxis] = slice.axes;
-  if (slice.at) query.at = slice.at;
+  if (slice.index) query.index = slice.index;
   if (slice.window) query.window = slice.window;
   const key = `${row} ${state.slice.value}`;
   const answer = useLatest(key, () => state.source.heatmap(row, query));
@@ -58,11 +58,11 @@ export function Tensors({ found }: { found: RowDetail }): JSX.Element {
       {answer.problem && <Trouble what="The values cannot be shown" problem={answer.problem} />}
       {answer.problem && state.slice.value && (
         <button class="btn s" onClick={() => (state.slice.value = "")}>
-          First slice again
+          Back to the first slice
         </button>
       )}
-      {shown && (shown.map.rows ? <Maps shown={shown} complex={/^c\d/.test(found.target.dtype)} /> : <p class="aside">The tensors are empty.</p>)}
-      {!shown && !answer.problem && <div class="blank-maps" style={{ marginBottom: `${19 * Math.max(found.reference.shape.filter((n) => n > 1).length - 2, 0)}px` }} aria-hidden="true" />}
+      {shown && (shown.map.rows ? <Maps shown={shown} complex={/^c\d/.test(rowDetail.target.dtype)} /> : <p class="aside">The tensors are empty.</p>)}
+      {!shown && !answer.problem && <div class="blank-maps" style={{ marginBottom: `${19 * Math.max(rowDetail.reference.shape.filter((n) => n > 1).length - 2, 0)}px` }} aria-hidden="true" />}
       {shown && <Sliders map={shown.map} />}
     </div>
   );
@@ -82,12 +82,12 @@ function Maps({ shown, complex }: { shown: Decoded; complex: boolean }): JSX.Ele
   const place = cursor.value ?? start;
   const inside = place.row >= top && place.row < bottom && place.column >= left && place.column < right;
   const cell = inside ? { x: Math.floor((place.column - left) / wide), y: Math.floor((place.row - top) / high) } : null;
-  const at = cell ? cell.y * map.columns + cell.x : -1;
+  const cellIndex = cell ? cell.y * map.columns + cell.x : -1;
   const [drag, setDrag] = useState<{ from: [number, number]; to: [number, number] } | null>(null);
   const size = { height: (bottom - top) / high, width: (right - left) / wide };
   const common = { shown, cell, size, drag, setDrag };
-  const element = at >= 0 ? elementAt(map, shown.places[at] as number, planeColumns) : null;
-  const value = (values: ArrayLike<number>): string => (at >= 0 ? signed(values[at] as number) : "");
+  const element = cellIndex >= 0 ? elementAt(map, shown.places[cellIndex] as number, planeColumns) : null;
+  const value = (values: ArrayLike<number>): string => (cellIndex >= 0 ? signed(values[cellIndex] as number) : "");
   const pooled = high * wide > 1;
   return (
     <>
@@ -244,7 +244,7 @@ function Scale({ ramp, scale, wide }: { ramp: "heat" | "diff"; scale: number; wi
 // ---- choosing the plane ----------------------------------------------------------------------
 
 function sliceOf(map: HeatMap, change: Partial<Slice>): Slice {
-  return { axes: map.row_axis >= 0 ? [map.row_axis, map.column_axis] : null, at: map.at, window: isZoomed(map) ? map.window : null, ...change };
+  return { axes: map.row_axis >= 0 ? [map.row_axis, map.column_axis] : null, index: map.at, window: isZoomed(map) ? map.window : null, ...change };
 }
 
 function lengths(map: HeatMap): [number, number] {
@@ -266,9 +266,9 @@ function zoom(map: HeatMap, window: readonly number[] | null): void {
 function zoomAt(map: HeatMap, [row, column]: [number, number], factor: number): void {
   const [rows, columns] = lengths(map);
   const [top, bottom, left, right] = map.window as [number, number, number, number];
-  const stretch = (low: number, high: number, at: number, most: number): [number, number] => {
+  const stretch = (low: number, high: number, center: number, most: number): [number, number] => {
     const length = Math.max(Math.min(most, 8), Math.min(most, Math.round((high - low) * factor)));
-    const from = Math.max(0, Math.min(most - length, Math.round(at - ((at - low) / (high - low)) * length)));
+    const from = Math.max(0, Math.min(most - length, Math.round(center - ((center - low) / (high - low)) * length)));
     return [from, from + length];
   };
   const window = [...stretch(top, bottom, row, rows), ...stretch(left, right, column, columns)];
@@ -309,9 +309,9 @@ function further(map: HeatMap): number[] {
 
 function moveTo(map: HeatMap, axis: number, to: number): void {
   const now = readSlice(state.slice.peek());
-  const at = [...(now.at?.length === map.shape.length ? now.at : map.at)];
-  at[axis] = Math.max(0, Math.min((map.shape[axis] as number) - 1, to));
-  writeSlice(sliceOf(map, { at }));
+  const index = [...(now.index?.length === map.shape.length ? now.index : map.at)];
+  index[axis] = Math.max(0, Math.min((map.shape[axis] as number) - 1, to));
+  writeSlice(sliceOf(map, { index }));
 }
 
 function Sliders({ map }: { map: HeatMap }): JSX.Element | null {
@@ -322,15 +322,15 @@ function Sliders({ map }: { map: HeatMap }): JSX.Element | null {
         The slice at {further(map).map((axis) => `${map.names[axis]} = ${map.at[axis]}`).join(", ")}; a report holds one, syncpoint view shows the others.
       </p>
     ) : null;
-  const at = readSlice(state.slice.value).at ?? map.at;
+  const index = readSlice(state.slice.value).index ?? map.at;
   return (
     <>
       {further(map).map((axis, i) => (
         <label class="slice">
           <span>{map.names[axis]}</span>
-          <input type="range" min="0" max={(map.shape[axis] as number) - 1} value={at[axis] ?? 0} aria-label={`index along ${map.names[axis]}`} onInput={(event) => moveTo(map, axis, Number(event.currentTarget.value))} />
+          <input type="range" min="0" max={(map.shape[axis] as number) - 1} value={index[axis] ?? 0} aria-label={`index along ${map.names[axis]}`} onInput={(event) => moveTo(map, axis, Number(event.currentTarget.value))} />
           <span class="of">
-            index {at[axis] ?? 0} of 0–{(map.shape[axis] as number) - 1} {i === 0 && <kbd>[ ]</kbd>}
+            index {index[axis] ?? 0} of 0–{(map.shape[axis] as number) - 1} {i === 0 && <kbd>[ ]</kbd>}
           </span>
         </label>
       ))}
@@ -344,8 +344,8 @@ function useKeys(map: HeatMap | null): void {
     const axis = map ? further(map)[0] : undefined;
     if (!map || axis === undefined || !state.source.live) return;
     const step = (by: number) => () => {
-      const at = readSlice(state.slice.peek()).at ?? map.at;
-      moveTo(map, axis, (at[axis] ?? 0) + by);
+      const index = readSlice(state.slice.peek()).index ?? map.at;
+      moveTo(map, axis, (index[axis] ?? 0) + by);
     };
     paneKeys.set("[", step(-1));
     paneKeys.set("]", step(1));

@@ -6,8 +6,8 @@ import { Kind } from "./head";
 import "./inspector.css";
 
 export function Alone({ one }: { one: state.Unmatched }): JSX.Element {
-  const said = [one.detail, one.cure].filter(Boolean).map(sentence).join(" ");
-  const findings = state.overview.value?.findings.filter((found) => found.alone && state.isLookedAt(found.alone)) ?? [];
+  const explanation = [one.detail, one.cure].filter(Boolean).map(sentence).join(" ");
+  const findings = state.overview.value?.findings.filter((finding) => finding.alone && state.isLookedAt(finding.alone)) ?? [];
   return (
     <aside class="pane insp" aria-label="Inspector">
       <div class="head">
@@ -32,13 +32,13 @@ export function Alone({ one }: { one: state.Unmatched }): JSX.Element {
             {one.module && <small>module</small>}
             {one.module && <div class="who">{one.module}</div>}
           </div>
-          {findings.map((found) => (
+          {findings.map((finding) => (
             <div class="say">
-              <b>{found.title}.</b> {found.evidence.join("; ")}.
+              <b>{finding.title}.</b> {finding.evidence.join("; ")}.
             </div>
           ))}
           <div class="say quiet">
-            <b>No verdict.</b> {said} {one.counted ? `It counts against the coverage of the ${one.side}.` : "It does not count against coverage."}
+            <b>No verdict.</b> {explanation} {one.counted ? `It counts against the coverage of the ${one.side}.` : "It does not count against coverage."}
           </div>
           {one.counted && one.side === "target" && (
             <p class="aside">

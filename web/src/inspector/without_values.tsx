@@ -5,14 +5,14 @@ import { numeric, plain } from "../numbers";
 
 const NAMES: Record<string, string> = { max: "max", min: "min", mean: "mean", std: "deviation", l2: "L2 norm", nan: "NaN", inf: "infinite" };
 
-export function Statistics({ found }: { found: RowDetail }): JSX.Element {
+export function Statistics({ rowDetail }: { rowDetail: RowDetail }): JSX.Element {
   const text = (value: Parameters<typeof numeric>[0]): string => {
-    const known = numeric(value);
-    return known === null ? "–" : plain(known, 4);
+    const number = numeric(value);
+    return number === null ? "–" : plain(number, 4);
   };
   const share = (value: Parameters<typeof numeric>[0]): string => {
-    const known = numeric(value);
-    return known === null ? "–" : `${plain(known * 100, 2)} %`;
+    const number = numeric(value);
+    return number === null ? "–" : `${plain(number * 100, 2)} %`;
   };
   return (
     <div class="sec">
@@ -23,14 +23,14 @@ export function Statistics({ found }: { found: RowDetail }): JSX.Element {
       <table class="wt" data-testid="statistics">
         <thead>
           <tr>
-            <th>figure</th>
+            <th>statistic</th>
             <th>reference</th>
             <th>target</th>
-            <th>rel. diff.</th>
+            <th>relative difference</th>
           </tr>
         </thead>
         <tbody>
-          {found.statistics.map((row) => (
+          {rowDetail.statistics.map((row) => (
             <tr>
               <td>{NAMES[row.name] ?? row.name}</td>
               <td>{text(row.reference)}</td>
@@ -40,13 +40,13 @@ export function Statistics({ found }: { found: RowDetail }): JSX.Element {
           ))}
         </tbody>
       </table>
-      <p class="aside">Statistics can prove a difference, hardly equality.</p>
+      <p class="aside">Statistics can prove a difference but not equality.</p>
     </div>
   );
 }
 
-export function Digest({ found }: { found: RowDetail }): JSX.Element {
-  const kind = found.target.digest_kind || found.reference.digest_kind;
+export function Digest({ rowDetail }: { rowDetail: RowDetail }): JSX.Element {
+  const kind = rowDetail.target.digest_kind || rowDetail.reference.digest_kind;
   return (
     <div class="sec">
       <h3>
@@ -54,14 +54,14 @@ export function Digest({ found }: { found: RowDetail }): JSX.Element {
         <span>{kind}</span>
       </h3>
       <p data-testid="digest">
-        {found.same_bytes ? "The bytes of both sides are the same." : "The bytes differ; a digest cannot say by how much."}
+        {rowDetail.same_bytes ? "The bytes of both sides are equal." : "The bytes differ; a digest does not show by how much."}
       </p>
-      {(found.target.digest || found.reference.digest) && (
+      {(rowDetail.target.digest || rowDetail.reference.digest) && (
         <dl class="ev mono">
           <dt>target</dt>
-          <dd class="cut">{found.target.digest || "–"}</dd>
+          <dd class="cut">{rowDetail.target.digest || "–"}</dd>
           <dt>reference</dt>
-          <dd class="cut">{found.reference.digest || "–"}</dd>
+          <dd class="cut">{rowDetail.reference.digest || "–"}</dd>
         </dl>
       )}
     </div>

@@ -9,11 +9,11 @@ import { lookAt } from "./slice";
 const FIRST = 5;
 const unfolded = signal(false);
 
-export function Worst({ found, spread }: { found: RowDetail; spread: Answer<Distribution> }): JSX.Element | null {
+export function Worst({ rowDetail, spread }: { rowDetail: RowDetail; spread: Answer<Distribution> }): JSX.Element | null {
   const worst = spread.value?.worst;
   if (!worst?.length) return null;
   const text = (value: Parameters<typeof numeric>[0]): string => signed(numeric(value) ?? NaN, 4);
-  const shape = found.reference.shape;
+  const shape = rowDetail.reference.shape;
   return (
     <div class="sec">
       <h3>

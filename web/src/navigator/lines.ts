@@ -7,7 +7,7 @@ import { grouped, limits, open, query, selected, source } from "../state";
 
 export type Line = RowBrief | GroupBrief;
 const PAGE = 200;
-const KEPT = 24;
+const MAX_PAGES = 24;
 /** Pages that are asked for ahead of the scrolling. */
 const AHEAD = 3;
 
@@ -21,23 +21,23 @@ export const shownBy = signal("psnr");
 /** Whether a metric has limits; null before a measured row has told. */
 export const limited = signal<boolean | null>(null);
 export const problem = signal<Problem | null>(null);
-const known = new Map<string, boolean>();
+const hasLimits = new Map<string, boolean>();
 
 /** Rows that were measured bear the limits of the metric, if it has any; one alone may lack them. */
 function learn(metric: string, lines: readonly Line[]): void {
   const key = `${limits.peek()} ${metric}`;
   const measured = lines.filter((line) => line.kind === "row" && line.basis === "values" && !line.bad) as RowBrief[];
-  if (measured.length && !known.get(key)) known.set(key, measured.some((row) => row.ticks.length > 0));
-  limited.value = known.get(key) ?? null;
+  if (measured.length && !hasLimits.get(key)) hasLimits.set(key, measured.some((row) => row.ticks.length > 0));
+  limited.value = hasLimits.get(key) ?? null;
 }
 
 /** The line that the keyboard is on. */
 export const cursor = signal<number | null>(null);
 /** Asks the list to bring a line into view. */
-export const wanted = signal<{ index: number } | null>(null);
+export const scrollTarget = signal<{ index: number } | null>(null);
 
 let pages = new Map<number, Line[] | null>();
-let asked: RowQuery | null = null;
+let currentQuery: RowQuery | null = null;
 /** What the lines that are here were asked for by. */
 let answered: RowQuery | null = null;
 
@@ -59,25 +59,25 @@ export function need(first: number, last: number): void {
   // What is in view is asked for first.
   for (let page = Math.floor(first / PAGE); page <= to; page++) void load(page);
   for (let page = Math.floor(first / PAGE) - 1; page >= from; page--) void load(page);
-  if (pages.size > KEPT)
+  if (pages.size > MAX_PAGES)
     for (const page of [...pages.keys()]) if (page < from - 4 || page > to + 4) pages.delete(page);
 }
 
 async function load(page: number): Promise<void> {
-  const now = asked;
+  const now = currentQuery;
   if (!now || pages.has(page)) return;
   pages.set(page, null);
   try {
-    const found = await source.rows(now, page * PAGE, PAGE);
-    if (asked !== now) return;
-    pages.set(page, found.items);
-    learn(now.metric, found.items);
-    total.value = found.total;
-    matching.value = found.matching;
-    counts.value = found.counts;
+    const window = await source.rows(now, page * PAGE, PAGE);
+    if (currentQuery !== now) return;
+    pages.set(page, window.items);
+    learn(now.metric, window.items);
+    total.value = window.total;
+    matching.value = window.matching;
+    counts.value = window.counts;
     problem.value = null;
   } catch (error) {
-    if (asked !== now) return;
+    if (currentQuery !== now) return;
     pages.delete(page);
     problem.value = problemOf(error);
   }
@@ -93,22 +93,22 @@ export async function lineSoon(index: number): Promise<Line | undefined> {
 
 /** Whether the lines that are here are those of the filter as it is now, or no others will come. */
 export function isListed(): boolean {
-  return asked === answered || problem.peek() !== null;
+  return currentQuery === answered || problem.peek() !== null;
 }
 
 /** Wait for the lines of the filter as it is now; false where it changed meanwhile or failed. */
 export async function listed(): Promise<boolean> {
-  const now = asked;
-  for (let tries = 0; tries < 500 && asked === now && answered !== now && !problem.peek(); tries++) await new Promise((done) => setTimeout(done, 10));
-  return asked === now && answered === now;
+  const now = currentQuery;
+  for (let tries = 0; tries < 500 && currentQuery === now && answered !== now && !problem.peek(); tries++) await new Promise((done) => setTimeout(done, 10));
+  return currentQuery === now && answered === now;
 }
 
 /** The line that the keyboard is on, else that of the selected row; null where there is neither. */
 export async function cursorSoon(): Promise<number | null> {
   const row = selected.peek();
-  if (cursor.peek() !== null || row === null || !asked) return cursor.peek();
+  if (cursor.peek() !== null || row === null || !currentQuery) return cursor.peek();
   try {
-    const place = await source.place(asked, row);
+    const place = await source.place(currentQuery, row);
     return cursor.peek() ?? place.index;
   } catch {
     return null;
@@ -125,31 +125,31 @@ export function follow(): void {
   effect(() => {
     const next = query.value;
     void [limits.value, back.value];
-    const onlyOpen = asked !== null && sameButOpen(asked, next);
-    const regrouped = asked !== null && next.grouped && !asked.grouped;
-    asked = next;
+    const onlyOpen = currentQuery !== null && sameButOpen(currentQuery, next);
+    const regrouped = currentQuery !== null && next.grouped && !currentQuery.grouped;
+    currentQuery = next;
     // What is on screen stays until the new lines are here: nothing blinks.
     const fresh = new Map<number, Line[] | null>();
     // The first lines of all are on their way, and not to be asked for twice.
     if (!pages.size) pages.set(0, null);
     void source.rows(next, 0, PAGE).then(
-      (found) => {
-        if (asked !== next) return;
-        fresh.set(0, found.items);
+      (window) => {
+        if (currentQuery !== next) return;
+        fresh.set(0, window.items);
         shownBy.value = next.metric;
-        learn(next.metric, found.items);
+        learn(next.metric, window.items);
         pages = fresh;
         answered = next;
-        total.value = found.total;
-        matching.value = found.matching;
-        counts.value = found.counts;
+        total.value = window.total;
+        matching.value = window.matching;
+        counts.value = window.counts;
         problem.value = null;
         if (!onlyOpen) cursor.value = null;
         arrived.value++;
         void show(selected.peek(), next, regrouped);
       },
       (error: unknown) => {
-        if (asked !== next) return;
+        if (currentQuery !== next) return;
         problem.value = problemOf(error);
         arrived.value++;
       },
@@ -157,7 +157,7 @@ export function follow(): void {
   });
   effect(() => {
     const row = selected.value;
-    if (asked) void show(row, asked, true);
+    if (currentQuery) void show(row, currentQuery, true);
   });
 }
 
@@ -168,21 +168,21 @@ function sameButOpen(a: RowQuery, b: RowQuery): boolean {
 /** Bring a row into view; `opening` also opens its group, which closing one must not undo. */
 async function show(row: number | null, now: RowQuery, opening: boolean): Promise<void> {
   if (row === null) return;
-  const here = cursor.peek();
-  const line = here === null ? undefined : lineAt(here);
+  const cursorIndex = cursor.peek();
+  const line = cursorIndex === null ? undefined : lineAt(cursorIndex);
   if (line?.kind === "row" && line.row === row) {
-    wanted.value = { index: here as number };
+    scrollTarget.value = { index: cursorIndex as number };
     return;
   }
   try {
     const place = await source.place(now, row);
-    if (asked !== now || selected.peek() !== row) return;
+    if (currentQuery !== now || selected.peek() !== row) return;
     if (grouped.peek() && place.index !== null && !open.peek().includes(place.group)) {
       if (opening) open.value = [...open.peek(), place.group];
       return;
     }
     cursor.value = place.index;
-    if (place.index !== null) wanted.value = { index: place.index };
+    if (place.index !== null) scrollTarget.value = { index: place.index };
   } catch {
     // The list itself says what is wrong.
   }

@@ -4,8 +4,9 @@ import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { GroupBrief, RowBrief, UnmatchedWindow } from "../api/source";
 import { Chevron, Glyph, isHollow, Strip, Tag, TOP_LEVEL } from "../marks";
 import { count, isDecibels, scoreText } from "../numbers";
+import { ProblemText } from "../problem";
 import * as state from "../state";
-import { arrived, counts, cursor, limited, lineAt, matching, need, problem, shownBy, toggle, total, wanted } from "./lines";
+import { arrived, counts, cursor, limited, lineAt, matching, need, problem, shownBy, toggle, total, scrollTarget } from "./lines";
 
 const HEIGHT = 30;
 const ROLES: Record<string, string> = { "model-input": "model inputs", "model-output": "model outputs", parameter: "parameters", state: "states" };
@@ -34,7 +35,7 @@ function Head(): JSX.Element {
   const button = (which: "similarity" | "operation", word: string, up: string, down: string): JSX.Element => {
     const on = state.sort.value === which;
     return (
-      <button aria-pressed={on} onClick={by(which)} title={on ? `${state.descending.value ? down : up}; click to turn round` : `sort by ${which}`}>
+      <button aria-pressed={on} onClick={by(which)} title={on ? `${state.descending.value ? down : up}; click to reverse` : `sort by ${which}`}>
         {word}
         {on && <span aria-hidden="true">{state.descending.value ? " ↓" : " ↑"}</span>}
       </button>
@@ -107,7 +108,7 @@ function Filters(): JSX.Element {
         {level("moderate", "moderate", <Glyph level="moderate" />)}
         {level(
           "inherited",
-          "inherited: damaged, not guilty",
+          "inherited: affected, not guilty",
           <>
             <Glyph level="large" guilt="inherited" />
             <Glyph level="moderate" guilt="inherited" />
@@ -167,13 +168,13 @@ function List(): JSX.Element {
   useEffect(() => need(first, last), [first, last, arrived.value]);
   useEffect(() => {
     const element = list.current;
-    const place = wanted.value?.index;
+    const place = scrollTarget.value?.index;
     if (!element || place === undefined) return;
     const above = element.scrollTop * factor;
-    const at = place * HEIGHT;
-    if (at < above + (state.grouped.value ? HEIGHT : 0) || at + HEIGHT > above + element.clientHeight)
-      element.scrollTop = Math.max(0, (at - Math.round((element.clientHeight * 0.45) / HEIGHT) * HEIGHT) / factor);
-  }, [wanted.value]);
+    const lineTop = place * HEIGHT;
+    if (lineTop < above + (state.grouped.value ? HEIGHT : 0) || lineTop + HEIGHT > above + element.clientHeight)
+      element.scrollTop = Math.max(0, (lineTop - Math.round((element.clientHeight * 0.45) / HEIGHT) * HEIGHT) / factor);
+  }, [scrollTarget.value]);
 
   let fading = 0;
   const scrolled = (event: JSX.TargetedEvent<HTMLDivElement>): void => {
@@ -183,10 +184,10 @@ function List(): JSX.Element {
     clearTimeout(fading);
     fading = window.setTimeout(() => setBubble(false), 900);
   };
-  const drawn: JSX.Element[] = [];
+  const rendered: JSX.Element[] = [];
   for (let index = first; index < last; index++) {
     const top = index * HEIGHT - offset + view.top;
-    drawn.push(<ListLine key={index} index={index} top={top} />);
+    rendered.push(<ListLine key={index} index={index} top={top} />);
   }
   const middle = lineAt(Math.floor((first + last) / 2));
   return (
@@ -202,7 +203,7 @@ function List(): JSX.Element {
         aria-activedescendant={cursor.value === null ? undefined : `line-${cursor.value}`}
         onMouseLeave={() => (state.hovered.value = null)}
       >
-        <div style={{ height: `${tall}px`, position: "relative" }}>{drawn}</div>
+        <div style={{ height: `${tall}px`, position: "relative" }}>{rendered}</div>
       </div>
       {bubble && middle && (
         <div class="bubble" aria-hidden="true">
@@ -216,13 +217,10 @@ function List(): JSX.Element {
 }
 
 function ListProblem(): JSX.Element {
-  const said = problem.value;
   return (
     <div class="empty err over">
       <b>The list could not be loaded</b>
-      <span>
-        {said?.problem}. {said?.cure}
-      </span>
+      {problem.value && <ProblemText problem={problem.value} />}
     </div>
   );
 }
@@ -236,7 +234,7 @@ function Empty(): JSX.Element {
         <span>No tensor of the target found a partner in the reference. Pin pairs with --map, see docs/matching.md; the list below has them all.</span>
       </div>
     );
-  const said = [
+  const filters = [
     state.text.value && `name “${state.text.value}”`,
     state.types.value.length && `type ${state.types.value.map((type) => ROLES[type] ?? type).join(", ")}`,
     state.module.value && `module ${state.module.value}`,
@@ -247,7 +245,7 @@ function Empty(): JSX.Element {
     <div class="empty over">
       <b>No sync point matches.</b>
       <span>
-        {count(all)} are hidden by the filter: {said.join(", ")}.
+        {count(all)} are hidden by the filter: {filters.join(", ")}.
       </span>
       <button class="btn s" onClick={state.clearFilters}>
         Clear filter
@@ -287,7 +285,7 @@ function Group({ line, index, style }: Placed & { line: GroupBrief }): JSX.Eleme
         cursor.value = index;
         toggle(line.group);
       }}
-      title={line.group || "outside of any module"}
+      title={line.group || "outside every module"}
     >
       <Chevron open={line.open} />
       <Glyph level={line.level} guilt={line.guilt} />
@@ -341,7 +339,7 @@ function Row({ line, index, style }: Placed & { line: RowBrief }): JSX.Element {
       </div>
       {line.basis === "values" ? <Bar line={line} hollow={hollow} /> : line.same_bytes !== null ? null : <span class="chip basis" title={line.basis}>{line.basis === "statistics" ? "stat." : line.basis || line.reason_code}</span>}
       <div class={`num score v-${level} ${line.same_bytes !== null ? "bytes" : ""}`}>
-        {line.same_bytes !== null ? (line.same_bytes ? "equal bytes" : "other bytes") : line.bad > 0 && line.score === null ? "NaN" : scoreText(shownBy.value, line.score, line.bound)}
+        {line.same_bytes !== null ? (line.same_bytes ? "equal bytes" : "different bytes") : line.bad > 0 && line.score === null ? "NaN" : scoreText(shownBy.value, line.score, line.bound)}
         {line.bad > 0 && <small> ×{line.bad > 999 ? "…" : line.bad}</small>}
       </div>
     </div>
@@ -379,13 +377,13 @@ function Unmatched(): JSX.Element | null {
   const shown = chosen ?? whole?.rows === 0;
   useEffect(() => {
     if (!shown || !whole) return;
-    let here = true;
-    const put = (found: UnmatchedWindow): void => {
-      if (here) setList(found);
+    let isCurrent = true;
+    const put = (window: UnmatchedWindow): void => {
+      if (isCurrent) setList(window);
     };
     void state.source.unmatched(state.text.value, 0, 200).then(put, () => undefined);
     return () => {
-      here = false;
+      isCurrent = false;
     };
   }, [shown, whole, state.text.value]);
   if (!whole) return null;

@@ -14,7 +14,7 @@ export interface SideForm {
   runtime: Signal<string>;
   options: Signal<Record<string, string>>;
   /** What is at the path; null while that is being found out. */
-  seen: Signal<api.Seen | null>;
+  description: Signal<api.Seen | null>;
 }
 
 const side = (): SideForm => ({
@@ -22,7 +22,7 @@ const side = (): SideForm => ({
   path: signal(""),
   runtime: signal(""),
   options: signal<Record<string, string>>({}),
-  seen: signal<api.Seen | null>(null),
+  description: signal<api.Seen | null>(null),
 });
 
 export const sides: Record<Role, SideForm> = { target: side(), reference: side() };
@@ -38,12 +38,12 @@ export const introduced = signal<api.Spec["introduced"]>("local");
 export const record = signal<api.Spec["target"]["record"]>("values");
 
 export const recordedBy = computed<Role | null>(() => {
-  for (const role of ["reference", "target"] as const) if (sides[role].seen.value?.recorded) return role;
+  for (const role of ["reference", "target"] as const) if (sides[role].description.value?.recorded) return role;
   return null;
 });
 export const inputKind = computed<InputKind>(() => chosenInputs.value || (recordedBy.value ? "recorded" : "random"));
 /** Whether a model is run at all. */
-export const runs = computed(() => Object.values(sides).some((one) => one.seen.value?.kind !== "recording"));
+export const runs = computed(() => Object.values(sides).some((one) => one.description.value?.kind !== "recording"));
 
 export function inputsText(): string {
   if (!runs.value) return "";
@@ -61,8 +61,8 @@ export function inputsText(): string {
 
 function sideSpec(role: Role): api.Spec["target"] {
   const one = sides[role];
-  const taken = one.seen.value?.runtimes ?? [];
-  const runtime = taken.find((r) => r.name === one.runtime.value) ?? taken[0];
+  const runtimes = one.description.value?.runtimes ?? [];
+  const runtime = runtimes.find((r) => r.name === one.runtime.value) ?? runtimes[0];
   const options: Record<string, string> = {};
   for (const option of runtime?.options ?? []) {
     const value = one.options.value[option.name];
@@ -79,20 +79,20 @@ export const spec = computed<api.Spec>(() => ({
   metric: metric.value,
   preset: preset.value,
   introduced: introduced.value,
-  reference_model: sides.reference.seen.value?.kind === "recording" ? referenceModel.value.trim() : "",
+  reference_model: sides.reference.description.value?.kind === "recording" ? referenceModel.value.trim() : "",
   request_id: "",
 }));
 
 /** What is not filled in yet, by the id of its field. */
 export const missing = computed<ReadonlyMap<string, string>>(() => {
-  const found = new Map<string, string>();
+  const problems = new Map<string, string>();
   for (const role of ["target", "reference"] as const) {
-    if (!sides[role].path.value.trim()) found.set(`${role}-path`, sides[role].from.value === "model" ? "a model is missing: type its path or choose one" : "a run or a dump is missing: type its path or choose one");
+    if (!sides[role].path.value.trim()) problems.set(`${role}-path`, sides[role].from.value === "model" ? "a model is missing: type its path or choose one" : "a run or a dump is missing: type its path or choose one");
   }
   if (runs.value && inputKind.value === "file" && !inputFile.value.trim()) {
-    found.set("input-file", "the file is missing: type its path, choose one, or take zeros, ones or random numbers");
+    problems.set("input-file", "the file is missing: type its path, choose one, or take zeros, ones or random numbers");
   }
-  return found;
+  return problems;
 });
 /** Whether Compare was pressed on a form with gaps: from then on they are shown. */
 export const tried = signal(false);
@@ -104,10 +104,10 @@ export const refusal = signal<Problem | null>(null);
 export function swap(): void {
   batch(() => {
     const { target, reference } = sides;
-    for (const field of ["from", "path", "runtime", "options", "seen"] as const) {
-      const kept = target[field].value;
+    for (const field of ["from", "path", "runtime", "options", "description"] as const) {
+      const targetValue = target[field].value;
       target[field].value = reference[field].value as never;
-      reference[field].value = kept as never;
+      reference[field].value = targetValue as never;
     }
     if (target.from.value === "intermediates") target.from.value = "recording";
   });
@@ -132,7 +132,7 @@ interface Kept {
   fields: Fields;
 }
 
-function kept(): Kept | null {
+function readStoredForm(): Kept | null {
   try {
     return JSON.parse(sessionStorage.getItem(STORE) ?? "null") as Kept | null;
   } catch {
@@ -190,38 +190,38 @@ function put(fields: Fields): void {
 }
 
 async function send(): Promise<void> {
-  const said = JSON.stringify(filled());
-  if (said === sent) return;
+  const fields = JSON.stringify(filled());
+  if (fields === sent) return;
   const before = sent;
-  sent = said;
+  sent = fields;
   try {
-    version = Math.max(version, (await api.fill(JSON.parse(said) as Fields)).version);
+    version = Math.max(version, (await api.fill(JSON.parse(fields) as Fields)).version);
     keep();
   } catch {
     // It is sent again with the next change.
-    if (sent === said) sent = before;
+    if (sent === fields) sent = before;
   }
 }
 
 /** Take over what another tab has filled in, unless somebody is typing in this one. */
 export async function follow(newest: number): Promise<void> {
   if (newest <= version || JSON.stringify(filled()) !== sent) return;
-  const found = await api.form().catch(() => null);
-  if (!found || found.version <= version || JSON.stringify(filled()) !== sent) return;
-  version = found.version;
-  put(found.fields);
+  const newestForm = await api.form().catch(() => null);
+  if (!newestForm || newestForm.version <= version || JSON.stringify(filled()) !== sent) return;
+  version = newestForm.version;
+  put(newestForm.fields);
   sent = JSON.stringify(filled());
 }
 
 /** Fill in what was there before, or else what the command line named; then follow what is typed. */
 export function begin(info: api.SessionInfo): void {
-  const before = kept();
-  const mine = before && (before.key === info.key ? before.version >= info.form.version : info.form.version === 0);
+  const before = readStoredForm();
+  const isOwnNewer = before && (before.key === info.key ? before.version >= info.form.version : info.form.version === 0);
   ({ key } = info);
   ({ version } = info.form);
   put(info.form.fields);
   sent = JSON.stringify(filled());
-  if (mine) put(before.fields);
+  if (isOwnNewer) put(before.fields);
   effect(() => {
     filled();
     keep();
@@ -232,18 +232,18 @@ export function begin(info: api.SessionInfo): void {
     rested(
       () => one.path.value.trim(),
       (path) => {
-        if (one.seen.value?.path === path) return;
+        if (one.description.value?.path === path) return;
         if (!path) {
-          one.seen.value = null;
+          one.description.value = null;
           return;
         }
         api.look(path).then(
-          (found) => {
+          (description) => {
             if (one.path.value.trim() !== path) return;
             batch(() => {
-              one.seen.value = found;
-              if (found.kind === "model") one.from.value = "model";
-              if (found.kind === "recording" && one.from.value === "model") one.from.value = "recording";
+              one.description.value = description;
+              if (description.kind === "model") one.from.value = "model";
+              if (description.kind === "recording" && one.from.value === "model") one.from.value = "recording";
             });
           },
           () => undefined,
@@ -254,20 +254,20 @@ export function begin(info: api.SessionInfo): void {
   }
   rested(
     () => (ready.value ? spec.value : null),
-    (asked) => {
-      if (!asked) {
+    (requestedSpec) => {
+      if (!requestedSpec) {
         command.value = refusal.value = null;
         return;
       }
-      const settle = (made: api.Command | null, problem: Problem | null): void => {
-        if (spec.value !== asked) return;
+      const settle = (commandLine: api.Command | null, problem: Problem | null): void => {
+        if (spec.value !== requestedSpec) return;
         batch(() => {
-          command.value = made;
+          command.value = commandLine;
           refusal.value = problem;
         });
       };
-      api.command(asked).then(
-        (made) => settle(made, null),
+      api.command(requestedSpec).then(
+        (commandLine) => settle(commandLine, null),
         (error: unknown) => settle(null, problemOf(error)),
       );
     },

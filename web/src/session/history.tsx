@@ -25,10 +25,10 @@ export async function loadPast(): Promise<void> {
 
 export function PastComparisons(): JSX.Element {
   const all = past.value?.comparisons ?? [];
-  const wanted = text.value.toLowerCase().split(/\s+/).filter(Boolean);
+  const searchWords = text.value.toLowerCase().split(/\s+/).filter(Boolean);
   const shown = all.filter((one) => {
-    const said = `${one.name} ${one.target} ${one.target_facts} ${one.reference} ${one.first} ${one.verdict}`.toLowerCase();
-    return wanted.every((word) => said.includes(word));
+    const searchText = `${one.name} ${one.target} ${one.target_facts} ${one.reference} ${one.first} ${one.verdict}`.toLowerCase();
+    return searchWords.every((word) => searchText.includes(word));
   });
   return (
     <section class="box" aria-label="Past comparisons">
@@ -93,11 +93,11 @@ function Line({ one }: { one: api.PastComparison }): JSX.Element {
             <Glyph level="none" />
             <span class="why">
               {brief(problem.problem)}
-              {problem.cure && !one.can_resume && ` · ${problem.cure}`}
+              {problem.cure && !one.can_resume && `. Fix: ${problem.cure}`}
             </span>
             <span class="sp" />
-            {one.can_resume && one.measured && <Look folder={one.path} name={one.name} said={(problem) => (trouble.value = problem)} />}
-            {one.can_resume && <GoOn path={one.path} name={one.name} />}
+            {one.can_resume && one.measured && <Look folder={one.path} name={one.name} onProblem={(problem) => (trouble.value = problem)} />}
+            {one.can_resume && <ResumeButton path={one.path} name={one.name} />}
           </div>
         </td>
       ) : (
@@ -111,7 +111,7 @@ function Line({ one }: { one: api.PastComparison }): JSX.Element {
           <td class="mid cut">{one.first || "–"}</td>
           <td class="num">{one.output === null ? "n/a" : metricText("psnr", one.output)}</td>
           <td class="num">{one.coverage === null ? "–" : percent(one.coverage)}</td>
-          <td class="num">{one.guilty === null ? <span title="introduced error is not known">–</span> : one.guilty}</td>
+          <td class="num">{one.guilty === null ? <span title="introduced error is unknown">–</span> : one.guilty}</td>
         </>
       )}
       <td class="num dim">{when(one.when)}</td>
@@ -124,24 +124,24 @@ function brief(sentence: string): string {
   return sentence.replace(/ \(.*\)$/s, "");
 }
 
-function GoOn({ path, name }: { path: string; name: string }): JSX.Element {
-  const [asked, setAsked] = useState(false);
+function ResumeButton({ path, name }: { path: string; name: string }): JSX.Element {
+  const [isSent, setIsSent] = useState(false);
   const act = (): void => {
-    setAsked(true);
+    setIsSent(true);
     api.resumePast(path).then(
       () => {
         trouble.value = null;
         void loadPast();
       },
       (error: unknown) => {
-        setAsked(false);
+        setIsSent(false);
         trouble.value = problemOf(error);
       },
     );
   };
   return (
-    <button type="button" class="btn s" disabled={asked} aria-label={`Go on with ${name}`} title="Runs its models, from where it was interrupted" onClick={act}>
-      Go on
+    <button type="button" class="btn s" disabled={isSent} aria-label={`Resume ${name}`} title="Run its models again and continue from where it was interrupted" onClick={act}>
+      Resume
     </button>
   );
 }

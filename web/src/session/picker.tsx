@@ -54,9 +54,9 @@ export function Picker(): JSX.Element | null {
   const filter = useRef<HTMLInputElement>(null);
   useEffect(() => filter.current?.focus(), [now, listing.value]);
   if (!now) return null;
-  const wanted = text.value.toLowerCase();
-  const here = listing.value;
-  const entries = (here?.entries ?? []).filter((entry) => entry.name.toLowerCase().includes(wanted));
+  const lowered = text.value.toLowerCase();
+  const folder = listing.value;
+  const entries = (folder?.entries ?? []).filter((entry) => entry.name.toLowerCase().includes(lowered));
   return (
     <div
       class="modal"
@@ -69,11 +69,11 @@ export function Picker(): JSX.Element | null {
       <div class="card picker" role="dialog" aria-modal="true" aria-label={`Choose ${now.what}`}>
         <h3>Choose {now.what}</h3>
         <div class="where">
-          <button type="button" class="btn s" disabled={here?.parent == null} onClick={() => void enter(here?.parent ?? "")}>
+          <button type="button" class="btn s" disabled={folder?.parent == null} onClick={() => void enter(folder?.parent ?? "")}>
             Up
           </button>
           <span class="start mono">
-            <bdi>{here?.path || "folders of this session"}</bdi>
+            <bdi>{folder?.path || "folders of this session"}</bdi>
           </span>
           <span class="sp" />
           <div class="search">
@@ -91,11 +91,11 @@ export function Picker(): JSX.Element | null {
               </button>
             </li>
           ))}
-          {entries.length === 0 && <li class="dim none">{here?.entries.length ? "nothing of that name here" : "nothing here"}</li>}
-          {(here?.left_out ?? 0) > 0 && <li class="dim none">and {here?.left_out} more; type the path</li>}
+          {entries.length === 0 && <li class="dim none">{folder?.entries.length ? "no matching file" : "empty folder"}</li>}
+          {(folder?.left_out ?? 0) > 0 && <li class="dim none">and {folder?.left_out} more; type the path</li>}
         </ul>
         <footer>
-          <button type="button" class="btn" disabled={!here?.path} onClick={() => here && take(here.path)}>
+          <button type="button" class="btn" disabled={!folder?.path} onClick={() => folder && take(folder.path)}>
             This folder
           </button>
           <span class="sp" />

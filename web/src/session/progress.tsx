@@ -34,12 +34,12 @@ export const newRequestId = (): string => Array.from(crypto.getRandomValues(new 
 export const addressOf = (job: api.Job): string => `/c/${job.comparison}${job.metric === "psnr" ? "" : `#metric=${job.metric}`}`;
 
 export function Progress(): JSX.Element {
-  const mine = ownRequest();
+  const ownId = ownRequest();
   const live = jobs.value.filter((job) => !isOver(job));
   const running = live.filter((job) => job.state === "running");
   const queued = live.filter((job) => job.state === "queued").reverse();
   const over = jobs.value.filter((job) => isOver(job) && !dismissed.value.includes(job.id));
-  const last = over.find((job) => job.request_id === mine) ?? over[0];
+  const last = over.find((job) => job.request_id === ownId) ?? over[0];
   return (
     <>
       {running.map((job) => (
@@ -58,18 +58,18 @@ export function Progress(): JSX.Element {
   );
 }
 
-const TITLES: Record<api.Job["state"], string> = { queued: "Waits", running: "Comparing", done: "Compared", failed: "Could not compare", cancelled: "Cancelled" };
+const TITLES: Record<api.Job["state"], string> = { queued: "Waiting", running: "Running", done: "Done", failed: "Failed", cancelled: "Cancelled" };
 
 function Card({ job }: { job: api.Job }): JSX.Element {
-  const [asked, setAsked] = useState(false);
+  const [isSent, setIsSent] = useState(false);
   const seconds = useSeconds(job);
-  useEffect(() => setAsked(false), [job.state]);
+  useEffect(() => setIsSent(false), [job.state]);
   const act = (what: (id: string) => Promise<api.Job>): void => {
-    setAsked(true);
+    setIsSent(true);
     what(job.id).then(
       () => (trouble.value = null),
       (error: unknown) => {
-        setAsked(false);
+        setIsSent(false);
         trouble.value = problemOf(error);
       },
     );
@@ -81,7 +81,7 @@ function Card({ job }: { job: api.Job }): JSX.Element {
       <header>
         {job.state === "running" && <span class="spin" aria-hidden="true" />}
         {job.state === "done" && <Glyph level={level} guilt={guilt} />}
-        <h2 aria-live="polite">{job.state === "running" && asked ? "Cancelling" : TITLES[job.state]}</h2>
+        <h2 aria-live="polite">{job.state === "running" && isSent ? "Cancelling" : TITLES[job.state]}</h2>
         <span class="dim cut">
           {short(job.target)} with {short(job.reference)}
           {job.state !== "queued" && ` · ${time(seconds)}`}
@@ -93,15 +93,15 @@ function Card({ job }: { job: api.Job }): JSX.Element {
             Open
           </a>
         )}
-        {measured && <Look folder={job.folder} name={short(job.folder)} said={(problem) => (trouble.value = problem)} />}
+        {measured && <Look folder={job.folder} name={short(job.folder)} onProblem={(problem) => (trouble.value = problem)} />}
         {!isOver(job) && (
-          <button type="button" class="btn s" disabled={asked} onClick={() => act(api.cancel)}>
+          <button type="button" class="btn s" disabled={isSent} onClick={() => act(api.cancel)}>
             Cancel
           </button>
         )}
         {isOver(job) && job.can_resume && (
-          <button type="button" class="btn s" disabled={asked} onClick={() => act(api.resume)}>
-            Go on
+          <button type="button" class="btn s" disabled={isSent} onClick={() => act(api.resume)}>
+            Resume
           </button>
         )}
         {isOver(job) && (
@@ -114,7 +114,7 @@ function Card({ job }: { job: api.Job }): JSX.Element {
       {job.drift && <Strip drift={job.drift} />}
       {job.problem && <Failed job={job} problem={job.problem} />}
       {job.state === "cancelled" && (
-        <p class="words dim">{job.can_resume ? `What is finished is kept in ${short(job.folder)}; Go on takes it up from there.` : "Nothing is left of it."}</p>
+        <p class="words dim">{job.can_resume ? `The finished part is saved in ${short(job.folder)}; Resume continues from there.` : "Nothing was saved."}</p>
       )}
       {job.warnings.length > 0 && (
         <ul class="words warn">
@@ -132,10 +132,10 @@ function Card({ job }: { job: api.Job }): JSX.Element {
 }
 
 function Failed({ job, problem }: { job: api.Job; problem: Problem }): JSX.Element {
-  const at = job.stages.findIndex((one) => one.state === "failed");
-  const stage = job.stages[at];
+  const stageIndex = job.stages.findIndex((one) => one.state === "failed");
+  const stage = job.stages[stageIndex];
   return (
-    <div class="words failure" role="alert" style={stage && { "--at": at, "--of": job.stages.length }}>
+    <div class="words failure" role="alert" style={stage && { "--at": stageIndex, "--of": job.stages.length }}>
       {stage && <b>{stage.opens ? `The ${stage.stage} cannot be opened` : `${titleOf(stage)} failed`}</b>}
       <ProblemText problem={problem} />
     </div>
@@ -143,11 +143,11 @@ function Failed({ job, problem }: { job: api.Job; problem: Problem }): JSX.Eleme
 }
 
 function SoFar({ job }: { job: api.Job }): JSX.Element | null {
-  const found = (["large", "moderate", "close", "none"] as Level[]).filter((level) => job.counts[level]);
-  if (!found.length || job.state !== "running") return null;
+  const levels = (["large", "moderate", "close", "none"] as Level[]).filter((level) => job.counts[level]);
+  if (!levels.length || job.state !== "running") return null;
   return (
-    <span class="sofar" title="By their total error so far; who only inherited it is known at the end">
-      {found.map((level) => (
+    <span class="sofar" title="By total error so far; which ops only inherit it is known at the end">
+      {levels.map((level) => (
         <span>
           <Glyph level={level} /> {count(job.counts[level] as number)}
         </span>
@@ -205,14 +205,15 @@ function Stages({ job }: { job: api.Job }): JSX.Element {
 }
 
 function stageText(stage: Stage): string {
-  if (stage.state === "waits" || stage.state === "left out") return stage.state;
+  if (stage.state === "waits") return "waiting";
+  if (stage.state === "left out") return "skipped";
   if (stage.state === "failed" || stage.state === "stopped") {
     const reached = stage.total ? ` at ${count(stage.done)} of ${count(stage.total)}` : "";
     return `${stage.state}${reached}${stage.seconds ? ` after ${time(stage.seconds)}` : ""}`;
   }
   const unit = UNITS[stage.stage];
-  if (stage.state === "now") return stage.total ? `${count(stage.done)} of ${count(stage.total)} ${unit}` : stage.done ? `${count(stage.done)} ${unit}` : "at work";
-  if (stage.stage === "introduced" && !stage.done) return "not known";
+  if (stage.state === "now") return stage.total ? `${count(stage.done)} of ${count(stage.total)} ${unit}` : stage.done ? `${count(stage.done)} ${unit}` : "running";
+  if (stage.stage === "introduced" && !stage.done) return "unknown";
   return `${count(stage.done)} ${stage.stage === "introduced" ? "sync points" : unit} · ${time(stage.seconds)}`;
 }
 

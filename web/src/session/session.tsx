@@ -23,16 +23,16 @@ const lost = signal(false);
 const sending = signal(false);
 
 /** What the server says of its jobs: the list of the past follows, and this tab's own is opened. */
-function told(all: api.JobList): void {
+function updateJobs(all: api.JobList): void {
   const before = new Map(jobs.value.map((job) => [job.id, job]));
   const ended = all.jobs.filter((job) => isOver(job) && before.get(job.id)?.state !== job.state);
   jobs.value = all.jobs;
   void form.follow(all.form);
   if (ended.length) void loadPast();
-  const mine = all.jobs.find((job) => job.request_id === ownRequest());
-  if (mine?.state === "done") {
+  const ownJob = all.jobs.find((job) => job.request_id === ownRequest());
+  if (ownJob?.state === "done") {
     ownRequest(null);
-    location.assign(addressOf(mine));
+    location.assign(addressOf(ownJob));
   }
 }
 
@@ -46,7 +46,7 @@ async function begin(): Promise<() => void> {
   enterSession();
   form.begin(info.value);
   void loadPast();
-  return api.listen(told, (gone) => (lost.value = gone));
+  return api.listen(updateJobs, (isLost) => (lost.value = isLost));
 }
 
 async function compare(): Promise<void> {
@@ -142,7 +142,7 @@ export function Session(): JSX.Element {
 function Go({ info }: { info: api.SessionInfo }): JSX.Element {
   const warnings = form.command.value?.warnings ?? [];
   // What is wrong with a path is said beside it already.
-  const refusal = Object.values(form.sides).some((side) => side.seen.value?.problem) ? null : form.refusal.value;
+  const refusal = Object.values(form.sides).some((side) => side.description.value?.problem) ? null : form.refusal.value;
   return (
     <section class="box" aria-label="Compare">
       <div class="go">
@@ -198,7 +198,7 @@ function Copy(): JSX.Element {
   useEffect(() => setCopied(false), [line]);
   const copy = async (): Promise<void> => {
     // What is in the form now: the line above may still be of what was there a moment ago.
-    const now = await api.command(form.spec.value).then((made) => made.command, () => "");
+    const now = await api.command(form.spec.value).then((answer) => answer.command, () => "");
     if (!now) return;
     await navigator.clipboard.writeText(now).then(
       () => setCopied(true),

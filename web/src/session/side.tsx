@@ -51,7 +51,7 @@ const CHOICES: Record<string, Record<string, string>> = {
 export function Side({ role }: { role: form.Role }): JSX.Element {
   const words = WORDS[role];
   const side = form.sides[role];
-  const seen = side.seen.value;
+  const description = side.description.value;
   const path = `${role}-path`;
   const title = `Configuration ${words.letter}`;
   return (
@@ -64,7 +64,7 @@ export function Side({ role }: { role: form.Role }): JSX.Element {
         <span class="dim">{words.text}</span>
       </header>
       <div class="f">
-        <Line label="Take it from">
+        <Line label="Source">
           <Segments label={`Take ${words.letter} from`} value={side.from.value} choices={words.from} onChoose={(from) => (side.from.value = from)} />
         </Line>
         <Line label={side.from.value === "model" ? "Model" : side.from.value === "recording" ? "Run or dump" : "Intermediates"} of={path}>
@@ -73,61 +73,61 @@ export function Side({ role }: { role: form.Role }): JSX.Element {
             value={side.path.value}
             placeholder={EXAMPLES[side.from.value]}
             onInput={(value) => (side.path.value = value)}
-            onChoose={() => void choose(side.from.value === "model" ? "a model" : "a run or a dump", (found) => (side.path.value = found))}
+            onChoose={() => void choose(side.from.value === "model" ? "a model" : "a run or a dump", (path) => (side.path.value = path))}
             list={side.from.value === "recording" ? "earlier-runs" : undefined}
             wrong={form.gap(path)}
           />
         </Line>
         <Gap of={path} text={form.gap(path)} />
-        <Said role={role} seen={seen} />
-        <Running role={role} seen={seen} />
-        {role === "reference" && seen?.kind === "recording" && <ItsModel />}
+        <PathDescription role={role} description={description} />
+        <Running role={role} description={description} />
+        {role === "reference" && description?.kind === "recording" && <ItsModel />}
         {role === "target" ? <Inputs /> : <SameInputs />}
       </div>
     </section>
   );
 }
 
-function Said({ role, seen }: { role: form.Role; seen: api.Seen | null }): JSX.Element | null {
+function PathDescription({ role, description }: { role: form.Role; description: api.Seen | null }): JSX.Element | null {
   const [busy, setBusy] = useState(false);
-  if (!seen || !seen.text) return null;
+  if (!description || !description.text) return null;
   const side = form.sides[role];
   const check = (): void => {
     setBusy(true);
     api
       .check(form.spec.value[role])
       .then(
-        (found) => {
-          if (side.path.value.trim() === found.path) side.seen.value = found;
+        (description) => {
+          if (side.path.value.trim() === description.path) side.description.value = description;
         },
         (error: unknown) => {
           const problem = problemOf(error);
-          side.seen.value = { ...seen, text: problem.problem, problem };
+          side.description.value = { ...description, text: problem.problem, problem };
         },
       )
       .finally(() => setBusy(false));
   };
-  const bad = seen.problem !== null;
-  const good = !bad && seen.sure && (seen.kind === "model" || seen.kind === "recording");
+  const bad = description.problem !== null;
+  const good = !bad && description.sure && (description.kind === "model" || description.kind === "recording");
   return (
     <div class={`hint ${good ? "ok" : bad ? "bad" : ""}`} role={bad ? "alert" : "status"}>
       {good && <Glyph level="close" size={9} />}
       {bad ? (
         <span>
-          <b>{seen.problem?.problem}</b>
-          {seen.problem?.cure && `. Fix: ${seen.problem.cure}`}
+          <b>{description.problem?.problem}</b>
+          {description.problem?.cure && `. Fix: ${description.problem.cure}`}
         </span>
       ) : (
-        <span>{seen.text}</span>
+        <span>{description.text}</span>
       )}
-      {seen.kind === "model" && !seen.sure && (
-        <button type="button" class="btn s check" disabled={busy} title="Open it now, which runs its code, and see what it takes" onClick={check}>
+      {description.kind === "model" && !description.sure && (
+        <button type="button" class="btn s check" disabled={busy} title="Open the model now (runs its code) and show its inputs" onClick={check}>
           {busy ? "Opening…" : "Check"}
         </button>
       )}
-      {seen.candidates.length > 0 && (
+      {description.candidates.length > 0 && (
         <span class="cands">
-          {seen.candidates.slice(0, 8).map((one) => (
+          {description.candidates.slice(0, 8).map((one) => (
             <button type="button" class="btn s" onClick={() => (side.path.value = one)}>
               {one.slice(one.lastIndexOf(":") + 1)}
             </button>
@@ -138,10 +138,10 @@ function Said({ role, seen }: { role: form.Role; seen: api.Seen | null }): JSX.E
   );
 }
 
-function Running({ role, seen }: { role: form.Role; seen: api.Seen | null }): JSX.Element | null {
+function Running({ role, description }: { role: form.Role; description: api.Seen | null }): JSX.Element | null {
   const side = form.sides[role];
-  const taken = seen?.runtimes ?? [];
-  const chosen = taken.find((one) => one.name === side.runtime.value) ?? taken[0];
+  const runtimes = description?.runtimes ?? [];
+  const chosen = runtimes.find((one) => one.name === side.runtime.value) ?? runtimes[0];
   if (!chosen) return null;
   const first = chosen.options.filter((option) => option.name in TITLES);
   first.sort((a, b) => Object.keys(TITLES).indexOf(a.name) - Object.keys(TITLES).indexOf(b.name));
@@ -153,8 +153,8 @@ function Running({ role, seen }: { role: form.Role; seen: api.Seen | null }): JS
         <Pick
           id={`${role}-runtime`}
           value={chosen.name}
-          choices={taken.map((one) => [one.name, one.version ? `${one.name} ${one.version}` : `${one.name}, not installed`] as const)}
-          onChoose={(name) => (side.runtime.value = name === taken[0]?.name ? "" : name)}
+          choices={runtimes.map((one) => [one.name, one.version ? `${one.name} ${one.version}` : `${one.name}, not installed`] as const)}
+          onChoose={(name) => (side.runtime.value = name === runtimes[0]?.name ? "" : name)}
         />
       </Line>
       {chosen.cure && <div class="hint bad">Not installed: {chosen.cure}</div>}
@@ -223,12 +223,12 @@ function ItsModel(): JSX.Element {
         <PathField
           id="reference-model"
           value={form.referenceModel.value}
-          placeholder="not named"
+          placeholder="none"
           onInput={(value) => (form.referenceModel.value = value)}
-          onChoose={() => void choose("the model of the reference", (found) => (form.referenceModel.value = found))}
+          onChoose={() => void choose("the model of the reference", (path) => (form.referenceModel.value = path))}
         />
       </Line>
-      <div class="hint">Named, its ops are run again on the target's values, and guilty is told from inherited.</div>
+      <div class="hint">If set, its ops run again on the target's values, which separates guilty from inherited.</div>
     </>
   );
 }
@@ -245,7 +245,7 @@ function Inputs(): JSX.Element | null {
   const kind = form.inputKind.value;
   const by = form.recordedBy.value;
   const kinds: [form.InputKind, string][] = by ? [["recorded", "Recorded"], ...KINDS] : KINDS;
-  const declared = Object.values(form.sides).flatMap((side) => side.seen.value?.inputs ?? []);
+  const declared = Object.values(form.sides).flatMap((side) => side.description.value?.inputs ?? []);
   const open = declared.some((one) => one.shape === null || one.shape.includes(-1)) || declared.length === 0;
   return (
     <>
@@ -261,7 +261,7 @@ function Inputs(): JSX.Element | null {
               value={form.inputFile.value}
               placeholder=".npz, .npy, .safetensors, a run, file.py:function"
               onInput={(value) => (form.inputFile.value = value)}
-              onChoose={() => void choose("inputs", (found) => (form.inputFile.value = found))}
+              onChoose={() => void choose("inputs", (path) => (form.inputFile.value = path))}
               list="earlier-runs"
               wrong={form.gap("input-file")}
             />
@@ -283,7 +283,7 @@ function Inputs(): JSX.Element | null {
         </Line>
       )}
       <div class="hint">
-        {kind === "recorded" && by && `those recorded in ${by === "target" ? "A" : "B"}${declaredText(form.sides[by].seen.value)}, given to both sides`}
+        {kind === "recorded" && by && `those recorded in ${by === "target" ? "A" : "B"}${declaredText(form.sides[by].description.value)}, given to both sides`}
         {kind !== "recorded" && (declared.length ? `${shapesText(declared)}, given to both sides` : "given to both sides")}
       </div>
     </>
@@ -302,13 +302,13 @@ function SameInputs(): JSX.Element | null {
   );
 }
 
-function declaredText(seen: api.Seen | null): string {
-  return seen?.inputs.length ? ` (${shapesText(seen.inputs)})` : "";
+function declaredText(description: api.Seen | null): string {
+  return description?.inputs.length ? ` (${shapesText(description.inputs)})` : "";
 }
 
 function shapesText(inputs: readonly api.Seen["inputs"][number][]): string {
-  const known = new Map(inputs.map((one) => [one.name, one]));
-  return [...known.values()]
+  const inputByName = new Map(inputs.map((one) => [one.name, one]));
+  return [...inputByName.values()]
     .slice(0, 4)
     .map((one) => `${one.name}: ${one.dtype} ${one.shape ? `[${one.shape.map((n) => (n < 0 ? "?" : n)).join(", ")}]` : ""}`.trim())
     .join(", ");

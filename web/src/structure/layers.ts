@@ -34,22 +34,22 @@ export function layer(module: Item, edgesKnown: boolean): void {
   }
   const ranks: number[][] = [];
   for (let i = 0; i < n; i++) (ranks[rank[i] as number] ??= []).push(i);
-  const at = new Float64Array(n);
+  const positions = new Float64Array(n);
   module.ranks = [];
   for (const members of ranks) {
     if (!members) continue;
     if (members.length > 1 && !top) {
-      const wish = new Map(members.map((i) => [i, middle(reads[i] as number[], at)]));
+      const wish = new Map(members.map((i) => [i, middle(reads[i] as number[], positions)]));
       members.sort((i, j) => (wish.get(i) as number) - (wish.get(j) as number) || i - j);
     }
-    members.forEach((i, place) => (at[i] = (place + 0.5) / members.length));
+    members.forEach((i, place) => (positions[i] = (place + 0.5) / members.length));
     module.ranks.push(members.map((i) => children[i] as Item));
   }
 }
 
-function middle(reads: readonly number[], at: Float64Array): number {
+function middle(reads: readonly number[], positions: Float64Array): number {
   if (!reads.length) return 0.5;
   let sum = 0;
-  for (const a of reads) sum += at[a] as number;
+  for (const a of reads) sum += positions[a] as number;
   return sum / reads.length;
 }

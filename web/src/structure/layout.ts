@@ -6,7 +6,7 @@ export const STRIP = 30;
 const LEAF = 19;
 const GROUP = 28;
 const MODULE = 21;
-const WIDE = 256;
+const LANE_WIDTH = 256;
 /** Two lines of words. */
 const REST = 30;
 const HEAD = 20;
@@ -14,7 +14,7 @@ const FOOT = 9;
 /** Side by side; narrower boxes have no room for a name. */
 const COLUMNS = 2;
 /** Lines that an edge may cross and still be found by looking around. */
-const NEAR = 24;
+const MAX_SHORT_LINES = 24;
 
 export interface Rect {
   x: number;
@@ -52,7 +52,7 @@ export function layoutAll(model: Model): void {
 
 /** Lay out a module again, and those around it. */
 export function relayout(item: Item): void {
-  for (let at: Item | null = item; at; at = at.parent) if (isOpen(at)) layout(at);
+  for (let outer: Item | null = item; outer; outer = outer.parent) if (isOpen(outer)) layout(outer);
 }
 
 function layout(module: Item): void {
@@ -108,7 +108,7 @@ function index(module: Item): void {
   const children = module.children as Item[];
   for (const link of module.links) {
     const [lo, hi] = span(children, link);
-    if (hi - lo > NEAR) module.long.push(link);
+    if (hi - lo > MAX_SHORT_LINES) module.long.push(link);
     else (module.short[lo] ??= []).push(link);
   }
 }
@@ -122,14 +122,14 @@ function span(children: readonly Item[], link: Link): [number, number] {
 /** The edges kept with a module that cross any of these lines. */
 export function linksAcross(module: Item, first: number, last: number): Link[] {
   const children = module.children as Item[];
-  const found: Link[] = [];
-  for (let line = Math.max(0, first - NEAR); line <= last; line++)
-    for (const link of module.short[line] ?? []) if (span(children, link)[1] >= first) found.push(link);
+  const crossing: Link[] = [];
+  for (let line = Math.max(0, first - MAX_SHORT_LINES); line <= last; line++)
+    for (const link of module.short[line] ?? []) if (span(children, link)[1] >= first) crossing.push(link);
   for (const link of module.long) {
     const [lo, hi] = span(children, link);
-    if (lo <= last && hi >= first) found.push(link);
+    if (lo <= last && hi >= first) crossing.push(link);
   }
-  return found;
+  return crossing;
 }
 
 /** Lines of an open module between two heights, which are below its own top. */
@@ -150,9 +150,9 @@ export function linesBetween(module: Item, top: number, bottom: number): [number
 
 /** What stands for an item on screen: itself, or the outermost closed module around it. */
 export function shownFor(item: Item): Item {
-  let found = item;
-  for (let at = item.parent; at; at = at.parent) if (!isOpen(at)) found = at;
-  return found;
+  let visible = item;
+  for (let outer = item.parent; outer; outer = outer.parent) if (!isOpen(outer)) visible = outer;
+  return visible;
 }
 
 /** Where an item stands inside its module, given where that stands. */
@@ -166,10 +166,10 @@ export function placed(item: Item, home: Rect, lane: Lane): Rect {
   if (item.members[lane].length) return { x: home.x + 16, y, w: home.w - 32, h: item.height };
   if (item.rest) return { x: home.x + 8, y, w: home.w - 16, h: item.height };
   if (columns === 1) {
-    const w = Math.min(home.w - (depth < 6 ? 48 : 20), depth === 1 ? WIDE : 200);
+    const w = Math.min(home.w - (depth < 6 ? 48 : 20), depth === 1 ? LANE_WIDTH : 200);
     return { x: home.x + (home.w - w) / 2, y, w, h: item.height };
   }
-  const side = depth === 1 ? Math.max(24, (home.w - WIDE) / 2) : 12;
+  const side = depth === 1 ? Math.max(24, (home.w - LANE_WIDTH) / 2) : 12;
   const w = (home.w - 2 * side - 6 * (columns - 1)) / columns;
   return { x: home.x + side + column * (w + 6), y, w, h: item.height };
 }

@@ -7,11 +7,11 @@ const TOP = 12;
 
 export class Strip {
   private cells: number[] = [];
-  private made = -1;
+  private binnedHeight = -1;
   private points = 0;
 
   reset(): void {
-    this.made = -1;
+    this.binnedHeight = -1;
   }
 
   /** The worst sync point of each cell. */
@@ -20,7 +20,7 @@ export class Strip {
     this.points = drift.peek()?.points ?? all?.orders.length ?? 0;
     const bins = Math.min(this.points, Math.floor(height / 2));
     this.cells = new Array<number>(bins).fill(-1);
-    this.made = height;
+    this.binnedHeight = height;
     if (!all || !bins) return;
     const rank = new Int8Array(bins).fill(-3);
     for (let row = 0; row < all.orders.length; row++) {
@@ -37,13 +37,13 @@ export class Strip {
 
   /** The sync point at a height. */
   rowAt(y: number, height: number): number | null {
-    const at = Math.floor(((y - TOP) / (height - 2 * TOP)) * this.cells.length);
-    return this.cells[Math.min(Math.max(at, 0), this.cells.length - 1)] ?? null;
+    const index = Math.floor(((y - TOP) / (height - 2 * TOP)) * this.cells.length);
+    return this.cells[Math.min(Math.max(index, 0), this.cells.length - 1)] ?? null;
   }
 
   draw(context: Context, width: number, height: number, first: number, last: number): void {
     const tall = height - 2 * TOP;
-    if (this.made !== tall || this.points !== (drift.peek()?.points ?? this.points)) this.bin(tall);
+    if (this.binnedHeight !== tall || this.points !== (drift.peek()?.points ?? this.points)) this.bin(tall);
     const x = width - STRIP + 8;
     context.fillStyle = token("surface");
     context.fillRect(width - STRIP, 0, STRIP, height);

@@ -67,7 +67,7 @@ export class Item {
   cells: number[] = [];
   /** Whether error is made in here. */
   makes = false;
-  found = false;
+  isMatch = false;
   // Where it stands: below the top of its module, in which line and column.
   y = 0;
   height = 0;
@@ -132,7 +132,7 @@ export interface Model {
   links: Link[];
   evidence: ByRow<string>;
   complete: boolean;
-  /** Why a run is not at hand, of both; "" where it is. */
+  /** Why each run is not available; "" if it is. */
   missing: [string, string];
 }
 
@@ -221,8 +221,8 @@ export function fill(model: Model, top: Item, target: Columns, reference: Column
   settle(top);
   for (const lane of [TARGET, REFERENCE] as const) rowsOf(model, columns[lane], items[lane], lane);
   for (const leaf of leaves) if (leaf.loaded) model.leaves.push(leaf);
-  const made = linked(columns, items);
-  for (const link of made) model.links.push(link);
+  const newLinks = linked(columns, items);
+  for (const link of newLinks) model.links.push(link);
   for (const module of model.modules) if (module.children && !module.ranks.length) layer(module, model.links.length > 0);
   model.modules = model.modules.filter((module) => module.parent !== null || module === model.root);
 }
@@ -240,12 +240,12 @@ function rest(group: Item, which: "before" | "after"): void {
 /** Take the ops of a group out again, so that others of its ops may be put in. */
 export function emptied(model: Model, group: Item): void {
   const inside = (item: Item | undefined): boolean => {
-    for (let at = item?.parent ?? null; at; at = at.parent) if (at === group) return true;
+    for (let outer = item?.parent ?? null; outer; outer = outer.parent) if (outer === group) return true;
     return false;
   };
   for (const [lane, columns] of (group.parts ?? []).entries())
     for (const row of columns.rows)
-      for (const known of lane === TARGET ? [model.byRow] : [model.partner, model.byRow]) if (inside(known.get(row))) known.set(row, group);
+      for (const itemByRow of lane === TARGET ? [model.byRow] : [model.partner, model.byRow]) if (inside(itemByRow.get(row))) itemByRow.set(row, group);
   model.leaves = model.leaves.filter((item) => !inside(item));
   model.links = model.links.filter(({ from }) => !inside(from));
   model.modules = model.modules.filter((item) => !inside(item));
@@ -256,12 +256,12 @@ export function emptied(model: Model, group: Item): void {
   group.loaded = false;
 }
 
-const word = (words: readonly string[], places: Int32Array, at: number): string => words[places[at] as number] ?? "";
+const word = (words: readonly string[], places: Int32Array, index: number): string => words[places[index] as number] ?? "";
 
 /** The entry of the reference that shares the place of each target's, or -1. */
 function paired(target: Columns, reference: Columns): Int32Array {
   const mates = new Int32Array(target.size).fill(-1);
-  const taken = new Uint8Array(reference.size);
+  const isPaired = new Uint8Array(reference.size);
   // Groups have the same name on both sides.
   const groups = new Map<string, number>();
   for (let r = 0; r < reference.size; r++) if (reference.graph.kinds[r] === "g") groups.set(word(reference.graph.groups, reference.groupOf, r), r);
@@ -269,16 +269,16 @@ function paired(target: Columns, reference: Columns): Int32Array {
     const r = target.graph.kinds[t] === "g" ? groups.get(word(target.graph.groups, target.groupOf, t)) : undefined;
     if (r === undefined) continue;
     mates[t] = r;
-    taken[r] = 1;
+    isPaired[r] = 1;
   }
   const byRow = new ByRow<number>();
   for (let i = 0; i < reference.rows.length; i++) byRow.set(reference.rows[i] as number, reference.rowOf[i] as number);
   for (let i = 0; i < target.rows.length; i++) {
     const t = target.rowOf[i] as number;
     const r = byRow.get(target.rows[i] as number);
-    if (r === undefined || mates[t] !== -1 || taken[r] || (target.graph.kinds[t] === "g") !== (reference.graph.kinds[r] === "g")) continue;
+    if (r === undefined || mates[t] !== -1 || isPaired[r] || (target.graph.kinds[t] === "g") !== (reference.graph.kinds[r] === "g")) continue;
     mates[t] = r;
-    taken[r] = 1;
+    isPaired[r] = 1;
   }
   return mates;
 }
@@ -299,38 +299,38 @@ function merged(target: Columns, reference: Columns, mates: Int32Array): [number
       else after.set(anchor, [r]);
     }
   }
-  const found: [number, number][] = (after.get(-1) ?? []).map((r) => [-1, r]);
+  const pairs: [number, number][] = (after.get(-1) ?? []).map((r) => [-1, r]);
   for (let t = 0; t < target.size; t++) {
-    if ((target.into[t] as number) < 0) found.push([t, mates[t] as number]);
-    for (const r of after.get(t) ?? []) found.push([-1, r]);
+    if ((target.into[t] as number) < 0) pairs.push([t, mates[t] as number]);
+    for (const r of after.get(t) ?? []) pairs.push([-1, r]);
   }
-  return found;
+  return pairs;
 }
 
 function moduleAt(model: Model, modules: Map<string, Item>, parent: Item, path: string, name: string): Item {
   const key = `${parent.id} ${path}`;
-  let found = modules.get(key);
-  if (!found) {
-    found = new Item(ids++, name, path);
-    found.children = [];
-    modules.set(key, found);
-    model.modules.push(found);
-    adopt(parent, found);
+  let module = modules.get(key);
+  if (!module) {
+    module = new Item(ids++, name, path);
+    module.children = [];
+    modules.set(key, module);
+    model.modules.push(module);
+    adopt(parent, module);
   }
-  return found;
+  return module;
 }
 
 /** The innermost module of an op inside its group. */
 function nested(model: Model, modules: Map<string, Item>, home: Item, group: string, module: string): Item {
   if (!module.startsWith(`${group}.`) && group !== "") return home;
-  let at = home;
+  let inner = home;
   let path = group;
   for (const name of module.slice(group ? group.length + 1 : 0).split(".").slice(0, 12)) {
     if (!name) continue;
     path = path ? `${path}.${name}` : name;
-    at = moduleAt(model, modules, at, path, name);
+    inner = moduleAt(model, modules, inner, path, name);
   }
-  return at;
+  return inner;
 }
 
 function adopt(parent: Item, child: Item): void {
@@ -341,7 +341,7 @@ function adopt(parent: Item, child: Item): void {
 /** A module of one op is that op; one that holds a single module is one with it. */
 function compress(item: Item): void {
   const children = item.children as Item[];
-  children.forEach((child, at) => {
+  children.forEach((child, index) => {
     let now = child;
     while (now.children?.length === 1 && now.loaded) {
       const only = now.children[0] as Item;
@@ -349,7 +349,7 @@ function compress(item: Item): void {
       now.parent = null;
       now = only;
     }
-    children[at] = now;
+    children[index] = now;
     now.parent = item;
     if (now.children) compress(now);
   });
@@ -359,9 +359,9 @@ function compress(item: Item): void {
 function settle(item: Item): void {
   const children = item.children as Item[];
   if (item.loaded && children.length) item.ops = [0, 0];
-  children.forEach((child, at) => {
+  children.forEach((child, index) => {
     child.depth = item.depth + 1;
-    child.place = at;
+    child.place = index;
     if (child.children) settle(child);
     for (const lane of [TARGET, REFERENCE] as const) item.ops[lane] += child.ops[lane] + child.members[lane].length;
   });
@@ -387,7 +387,7 @@ function rowsOf(model: Model, columns: Columns, items: (Item | undefined)[], lan
 
 /** Every edge, kept with the innermost module that holds both of its ends. */
 function linked(columns: [Columns, Columns], items: [(Item | undefined)[], (Item | undefined)[]]): Link[] {
-  const found: Link[] = [];
+  const links: Link[] = [];
   for (const lane of [TARGET, REFERENCE] as const) {
     const { edges } = columns[lane];
     for (let i = 0; i + 1 < edges.length; i += 2) {
@@ -400,8 +400,8 @@ function linked(columns: [Columns, Columns], items: [(Item | undefined)[], (Item
       while (a.parent !== b.parent) [a, b] = [a.parent as Item, b.parent as Item];
       const link: Link = { lane, from, to, a: a.place, b: b.place, hot: false };
       (a.parent as Item).links.push(link);
-      found.push(link);
+      links.push(link);
     }
   }
-  return found;
+  return links;
 }

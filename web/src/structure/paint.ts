@@ -26,8 +26,8 @@ const SMALL = 0.42;
 const FEWEST = 5;
 
 /** Everything between two heights of the world. */
-export function visible(model: Model, lanes: Lanes, top: number, bottom: number): { seen: Seen[]; edges: Map<Item, Link[]> } {
-  const seen: Seen[] = [];
+export function visible(model: Model, lanes: Lanes, top: number, bottom: number): { items: Seen[]; edges: Map<Item, Link[]> } {
+  const visibleItems: Seen[] = [];
   const edges = new Map<Item, Link[]>();
   const down = (module: Item, lane: Lane, home: Rect): void => {
     const [first, last] = linesBetween(module, top - home.y, bottom - home.y);
@@ -37,19 +37,19 @@ export function visible(model: Model, lanes: Lanes, top: number, bottom: number)
         if (!item.has(lane)) continue;
         const rect = placed(item, home, lane);
         const box = item.children !== null && item.open && item.loaded;
-        seen.push({ item, lane, box, ...rect });
+        visibleItems.push({ item, lane, box, ...rect });
         if (box) down(item, lane, rect);
       }
   };
   for (const lane of [TARGET, REFERENCE] as const) down(model.root, lane, { x: lanes.starts[lane], y: 0, w: lanes.width, h: 0 });
-  return { seen, edges };
+  return { items: visibleItems, edges };
 }
 
 export function paint(context: Context, lanes: Lanes, view: View, shown: ReturnType<typeof visible>): void {
-  for (const one of shown.seen) if (one.box) box(context, one, view);
+  for (const one of shown.items) if (one.box) box(context, one, view);
   links(context, lanes, shown.edges);
   context.textBaseline = "alphabetic";
-  for (const one of shown.seen) if (!one.box) (one.item.rest ? remaining : node)(context, one, view);
+  for (const one of shown.items) if (!one.box) (one.item.rest ? remaining : node)(context, one, view);
 }
 
 function round(context: Context, x: number, y: number, w: number, h: number, r: number): void {
@@ -86,15 +86,15 @@ function links(context: Context, lanes: Lanes, edges: Map<Item, Link[]>): void {
   const hot = new Path2D();
   let any = false;
   for (const [module, list] of edges) {
-    const drawn = new Map<string, boolean>();
+    const isBold = new Map<string, boolean>();
     const homes = [rectOf(module, TARGET, lanes), rectOf(module, REFERENCE, lanes)] as const;
     for (const link of list) {
       const from = shownFor(link.from);
       const to = shownFor(link.to);
       const key = `${link.lane} ${from.id} ${to.id}`;
-      const before = drawn.get(key);
+      const before = isBold.get(key);
       if (before === true || (before === false && !link.hot)) continue;
-      drawn.set(key, link.hot);
+      isBold.set(key, link.hot);
       any ||= link.hot;
       route(link.hot ? hot : plain, rectOf(from, link.lane, lanes), rectOf(to, link.lane, lanes), homes[link.lane], from, (link.a + link.b) % 3, stacked(from));
     }
@@ -144,9 +144,9 @@ function remaining(context: Context, { item, lane, x, y, w, h }: Seen, view: Vie
   const [bold, small] = [font(10.5, 600), font(10)];
   context.textAlign = "center";
   context.fillStyle = token("ink-2");
-  const said = cut(context, `… ${count(item.ops[lane])} more ops ${item.rest} these`, bold, w);
+  const label = cut(context, `… ${count(item.ops[lane])} more ops ${item.rest} these`, bold, w);
   context.font = bold;
-  context.fillText(said, x + w / 2, y + h / 2 - 2);
+  context.fillText(label, x + w / 2, y + h / 2 - 2);
   context.fillStyle = token("ink-3");
   const how = cut(context, "click, or filter the list and select one", small, w);
   context.font = small;
@@ -164,7 +164,7 @@ function node(context: Context, { item, lane, x, y, w, h }: Seen, view: View): v
   const lone = !group && !item.rows.length;
   const off = level === "moderate" || level === "large";
   const tinted = off && !group && lane === TARGET && (guilt === "guilty" || guilt === "first-non-finite");
-  context.globalAlpha = text.value && !item.found ? 0.4 : 1;
+  context.globalAlpha = text.value && !item.isMatch ? 0.4 : 1;
   if (item.members[lane].length) [x, w] = members(context, item, lane, x, y, w, h, view);
   if (group) {
     round(context, x + 3, y + 3, w, h, 4);
@@ -176,10 +176,10 @@ function node(context: Context, { item, lane, x, y, w, h }: Seen, view: View): v
   }
   round(context, x, y, w, h, 4);
   if (!lone) {
-    context.fillStyle = tinted ? token(`${level}-soft`) : text.value && item.found ? token("accent-soft") : token(under ? "hover" : "surface");
+    context.fillStyle = tinted ? token(`${level}-soft`) : text.value && item.isMatch ? token("accent-soft") : token(under ? "hover" : "surface");
     context.fill();
   }
-  context.strokeStyle = chosen ? token("accent") : tinted ? token(`${level}-line`) : text.value && item.found ? token("accent-line") : under ? token("accent-line") : token("line-2");
+  context.strokeStyle = chosen ? token("accent") : tinted ? token(`${level}-line`) : text.value && item.isMatch ? token("accent-line") : under ? token("accent-line") : token("line-2");
   context.lineWidth = chosen ? 1.6 : 1;
   if (lone) context.setLineDash([3, 2]);
   context.stroke();
@@ -231,13 +231,13 @@ function words(context: Context, item: Item, lane: Lane, { x, y, w, h }: Rect, l
   // The name comes first: what would cut it is left out.
   const room = w - (w < 80 ? 19 : 22) - 14 - wide(context, nameOf(item, lane), own);
   const style = font(10.5, 560);
-  const said = !state ? "" : state.bytes || Number.isNaN(state.score) ? state.bytes || (state.bad ? "NaN" : "–") : scoreText(metric.value, state.score, state.bound);
-  if (state && lane === TARGET && w > 100 && room > Math.max(40, wide(context, said, style))) {
+  const scoreLabel = !state ? "" : state.bytes || Number.isNaN(state.score) ? state.bytes || (state.bad ? "NaN" : "–") : scoreText(metric.value, state.score, state.bound);
+  if (state && lane === TARGET && w > 100 && room > Math.max(40, wide(context, scoreLabel, style))) {
     const off = state.level === "moderate" || state.level === "large";
     context.font = style;
     context.fillStyle = token(off ? `${state.level}-text` : "ink-3");
-    context.fillText(said, right, base);
-    right -= wide(context, said, style) + 7;
+    context.fillText(scoreLabel, right, base);
+    right -= wide(context, scoreLabel, style) + 7;
     if (group && item.depth === 1) {
       const named = wide(context, item.name, font(10.5, 600)) + wide(context, opsOf(item, lane), font(10));
       const cells = pooled(item.cells, Math.max(0, Math.floor((right - x - 40 - named) / 4)));
@@ -303,10 +303,10 @@ function members(context: Context, item: Item, lane: Lane, x: number, y: number,
   dotted(context, x, y, w, h);
   ghosts.forEach((name, i) => {
     const left = x + i * (each + 8);
-    const asked = lane === REFERENCE && member.value !== "" && (ghosts.length < names.length ? names : [name]).includes(member.value);
+    const isMember = lane === REFERENCE && member.value !== "" && (ghosts.length < names.length ? names : [name]).includes(member.value);
     round(context, left, y, each, h, 4);
-    context.strokeStyle = token(asked ? "accent" : "line-2");
-    context.setLineDash(asked ? [] : [3, 2]);
+    context.strokeStyle = token(isMember ? "accent" : "line-2");
+    context.setLineDash(isMember ? [] : [3, 2]);
     context.stroke();
     context.setLineDash([]);
     context.beginPath();
@@ -335,8 +335,8 @@ export function nameOf(item: Item, lane: Lane): string {
 
 /** The name of an op and of those that are one with it. */
 export function namesIn(item: Item, lane: Lane): string[] {
-  const known = item.of?.[lane].graph.names ?? [];
-  return [item.ends[lane], ...item.members[lane]].map((entry) => known[entry] ?? "");
+  const names = item.of?.[lane].graph.names ?? [];
+  return [item.ends[lane], ...item.members[lane]].map((entry) => names[entry] ?? "");
 }
 
 export function reasonOf(item: Item, lane: Lane): string {

@@ -46,7 +46,7 @@ export function pairLine(context: Context, model: Model, lanes: Lanes, row: numb
   context.font = style;
   context.textAlign = "center";
   context.fillStyle = token("ink-2");
-  lines.forEach((line, at) => context.fillText(line, x, y - h / 2 + 12 + at * LINE));
+  lines.forEach((line, index) => context.fillText(line, x, y - h / 2 + 12 + index * LINE));
   context.textAlign = "left";
 }
 

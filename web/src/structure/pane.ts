@@ -13,8 +13,8 @@ import { pairLine } from "./pairs";
 import { listen } from "./pointer";
 import { scored } from "./scores";
 
-const LEAST = 0.12;
-const MOST = 2.5;
+const MIN_ZOOM = 0.12;
+const MAX_ZOOM = 2.5;
 const READABLE = 0.6;
 /** Below this not even the colours of single ops can be told apart. */
 const DISCERNIBLE = 0.2;
@@ -25,7 +25,7 @@ export class Pane {
   readonly view: View = { x: 0, y: 0, k: 1 };
   width = 0;
   height = 0;
-  private seen: Seen[] = [];
+  private visibleItems: Seen[] = [];
   private readonly strip = new Strip();
   private frame = 0;
   private motion = 0;
@@ -33,7 +33,7 @@ export class Pane {
   /** An op without a sync point that was clicked. */
   private lone: Item | null = null;
   /** What was asked for last. */
-  private wanted: object | null = null;
+  private latestRequest: object | null = null;
   private fittedOnce = false;
   private marked = false;
   private placed = false;
@@ -45,7 +45,7 @@ export class Pane {
   constructor(
     private readonly canvas: HTMLCanvasElement,
     private readonly say: (words: string, aloud?: boolean) => void,
-    private readonly ready: (found: Model | Problem) => void,
+    private readonly ready: (model: Model | Problem) => void,
   ) {
     const observer = new ResizeObserver(() => this.resize());
     observer.observe(canvas);
@@ -132,15 +132,15 @@ export class Pane {
   }
 
   private search(words: string): void {
-    const wanted = words.toLowerCase();
+    const lowered = words.toLowerCase();
     const down = (item: Item): boolean => {
-      let found = false;
-      for (const child of item.children ?? []) found = down(child) || found;
-      if (!found && wanted) {
+      let hasMatch = false;
+      for (const child of item.children ?? []) hasMatch = down(child) || hasMatch;
+      if (!hasMatch && lowered) {
         const names = item.of ? item.ends.map((entry, lane) => item.of?.[lane as Lane].graph.names[entry] ?? "").join("\n") : item.name;
-        found = `${names}\n${item.path}`.toLowerCase().includes(wanted);
+        hasMatch = `${names}\n${item.path}`.toLowerCase().includes(lowered);
       }
-      return (item.found = found);
+      return (item.isMatch = hasMatch);
     };
     if (this.model) down(this.model.root);
   }
@@ -187,12 +187,12 @@ export class Pane {
   /** The contents of one group of a graph that is too large to be sent whole. */
   private async fetch(item: Item, row?: number): Promise<void> {
     if (!this.model) return;
-    const wanted = (this.wanted = { item, row });
+    const request = (this.latestRequest = { item, row });
     const before = item.parts;
     try {
       const [target, reference] = await Promise.all([state.source.graph("target", item.path, row), state.source.graph("reference", item.path, row)]);
       // Others were put in meanwhile, or others are wished for by now.
-      if (item.parts !== before || (before && this.wanted !== wanted)) return;
+      if (item.parts !== before || (before && this.latestRequest !== request)) return;
       if (item.loaded) emptied(this.model, item);
       item.loaded = true;
       fill(this.model, item, unpacked(target), unpacked(reference));
@@ -209,7 +209,7 @@ export class Pane {
     if (!model) return;
     for (let item = model.byRow.get(row); item; item = model.byRow.get(row)) {
       const closed: Item[] = [];
-      for (let at: Item | null = item.children ? item : item.parent; at; at = at.parent) if (!at.open) closed.push(at);
+      for (let outerItem: Item | null = item.children ? item : item.parent; outerItem; outerItem = outerItem.parent) if (!outerItem.open) closed.push(outerItem);
       const outer = closed.at(-1);
       if (outer) {
         await this.open(outer, row);
@@ -235,7 +235,7 @@ export class Pane {
     const lane = one?.side === "reference" ? REFERENCE : TARGET;
     const item = one && this.model?.leaves.find((leaf) => leaf.has(lane) && namesIn(leaf, lane).includes(one.op));
     if (item) {
-      for (let at = item.parent; at; at = at.parent) at.open = true;
+      for (let outer = item.parent; outer; outer = outer.parent) outer.open = true;
       relayout(item.parent as Item);
       this.lone = item;
       member.value = lane === REFERENCE && item.members[lane].length ? one.op : "";
@@ -252,7 +252,7 @@ export class Pane {
     this.overall = true;
     this.fit();
     const { model, height } = this;
-    if (model && model.root.height * DISCERNIBLE > height) this.say("The graphs are too tall to be seen as a whole: they fit the width.", true);
+    if (model && model.root.height * DISCERNIBLE > height) this.say("The graphs are too tall to fit; they are fitted to the width.", true);
     else this.tell();
   }
 
@@ -262,16 +262,16 @@ export class Pane {
     const tall = model.root.height;
     const all = height / tall;
     const k = Math.min(1.1, (width - STRIP) / this.lanes.whole, all < (this.overall ? DISCERNIBLE : READABLE) ? 1 : all);
-    const at: View = { k, x: (this.lanes.whole - (width - STRIP) / k) / 2, y: (tall - height / k) / 2 };
+    const target: View = { k, x: (this.lanes.whole - (width - STRIP) / k) / 2, y: (tall - height / k) / 2 };
     if (tall * k > height) {
       // Too tall to be read as a whole: begin with what matters.
       const row = state.selected.peek() ?? this.firstMade();
       const item = row === null ? undefined : model.byRow.get(row);
       const rect = item && rectOf(shownFor(item), TARGET, this.lanes);
-      at.y = rect ? rect.y - height / k / 2 : 0;
+      target.y = rect ? rect.y - height / k / 2 : 0;
     }
     this.touched = false;
-    this.go(this.held(at), this.fittedOnce);
+    this.go(this.clampView(target), this.fittedOnce);
     this.fittedOnce = true;
   }
 
@@ -286,38 +286,38 @@ export class Pane {
 
   zoom(by: number, x = (this.width - STRIP) / 2, y = this.height / 2): void {
     const { view } = this;
-    const k = Math.min(MOST, Math.max(LEAST, view.k * by));
-    Object.assign(view, this.held({ k, x: view.x + x / view.k - x / k, y: view.y + y / view.k - y / k }));
+    const k = Math.min(MAX_ZOOM, Math.max(MIN_ZOOM, view.k * by));
+    Object.assign(view, this.clampView({ k, x: view.x + x / view.k - x / k, y: view.y + y / view.k - y / k }));
     this.touched = true;
     this.schedule();
   }
 
   pan(dx: number, dy: number): void {
     cancelAnimationFrame(this.motion);
-    Object.assign(this.view, this.held({ k: this.view.k, x: this.view.x + dx / this.view.k, y: this.view.y + dy / this.view.k }));
+    Object.assign(this.view, this.clampView({ k: this.view.k, x: this.view.x + dx / this.view.k, y: this.view.y + dy / this.view.k }));
     this.touched = true;
     this.schedule();
   }
 
   /** Never out of sight of the graph. */
-  private held(at: View): View {
+  private clampView(target: View): View {
     const tall = this.model?.root.height ?? 0;
-    const [w, h] = [(this.width - STRIP) / at.k, this.height / at.k];
+    const [w, h] = [(this.width - STRIP) / target.k, this.height / target.k];
     const clamp = (value: number, size: number, whole: number): number =>
       size >= whole ? Math.min(Math.max(value, whole - size), 0) : Math.min(Math.max(value, -size * 0.4), whole - size * 0.6);
-    return { k: at.k, x: clamp(at.x, w, this.lanes.whole), y: clamp(at.y, h, tall) };
+    return { k: target.k, x: clamp(target.x, w, this.lanes.whole), y: clamp(target.y, h, tall) };
   }
 
   private bring(rect: Rect, centred: boolean): void {
     const { view, width, height } = this;
     const k = Math.max(view.k, READABLE);
     const [w, h] = [(width - STRIP) / k, height / k];
-    const at: View = { ...view, k };
+    const target: View = { ...view, k };
     const margin = Math.min(60, h / 4);
-    if (k !== view.k || centred || rect.y < view.y + margin || rect.y + rect.h > view.y + h - margin) at.y = rect.y + rect.h / 2 - h / 2;
-    if (k !== view.k || rect.x < view.x || rect.x + this.lanes.starts[REFERENCE] + rect.w > view.x + w) at.x = (this.lanes.whole - w) / 2;
+    if (k !== view.k || centred || rect.y < view.y + margin || rect.y + rect.h > view.y + h - margin) target.y = rect.y + rect.h / 2 - h / 2;
+    if (k !== view.k || rect.x < view.x || rect.x + this.lanes.starts[REFERENCE] + rect.w > view.x + w) target.x = (this.lanes.whole - w) / 2;
     this.touched = true;
-    this.go(this.held(at), !centred);
+    this.go(this.clampView(target), !centred);
   }
 
   private go(to: View, moving: boolean): void {
@@ -351,7 +351,7 @@ export class Pane {
     this.lanes.resize(clientWidth);
     this.strip.reset();
     if (this.model && !this.touched) this.fit();
-    else if (before !== clientWidth) Object.assign(this.view, this.held({ ...this.view, x: (this.lanes.whole - (clientWidth - STRIP) / this.view.k) / 2 }));
+    else if (before !== clientWidth) Object.assign(this.view, this.clampView({ ...this.view, x: (this.lanes.whole - (clientWidth - STRIP) / this.view.k) / 2 }));
     this.draw();
   }
 
@@ -374,7 +374,7 @@ export class Pane {
     if (!model) return;
     this.light(model);
     const shown = visible(model, this.lanes, view.y - 8, view.y + height / view.k + 8);
-    this.seen = shown.seen;
+    this.visibleItems = shown.items;
     context.save();
     context.beginPath();
     context.rect(0, 0, width - STRIP, height);
@@ -386,7 +386,7 @@ export class Pane {
     pairLine(context, model, this.lanes, state.selected.value, false);
     context.restore();
     let [first, last] = [Infinity, -1];
-    for (const one of this.seen) {
+    for (const one of this.visibleItems) {
       if (one.lane !== TARGET || one.box || one.y + one.h < view.y || one.y > view.y + height / view.k) continue;
       first = Math.min(first, one.item.first);
       last = Math.max(last, one.item.last);
@@ -413,7 +413,7 @@ export class Pane {
     const row = state.selected.peek();
     const alone = state.alone.peek();
     if (alone) {
-      const where = model?.complete ? "has no op in the graphs" : "is in no module that is open";
+      const where = model?.complete ? "has no op in the graphs" : "is not in an open module";
       return this.say(`${alone.op} of the ${alone.side}${this.lone ? `: ${alone.reason}` : ` ${where}`}`, true);
     }
     if (this.lone) {
@@ -424,24 +424,24 @@ export class Pane {
     if (!model || row === null) return this.say("");
     const [a, b] = [model.byRow.get(row), model.partner.get(row)];
     if (!a) return this.say("The selected sync point has no op in the graph: it is a parameter.", true);
-    const found = state.stateOf(row);
-    const off = found?.guilt ? `, ${found.guilt}` : "";
+    const rowState = state.stateOf(row);
+    const off = rowState?.guilt ? `, ${rowState.guilt}` : "";
     const module = a.path ? ` in ${a.path}` : "";
     const pair = b ? `; reference ${nameOf(b, REFERENCE)}, paired by ${model.evidence.get(row) ?? ""}` : "";
-    this.say(`${nameOf(a, TARGET)}${module}: ${found?.level === "none" ? "no verdict" : (found?.level ?? "")}${off}${pair}`);
+    this.say(`${nameOf(a, TARGET)}${module}: ${rowState?.level === "none" ? "no verdict" : (rowState?.level ?? "")}${off}${pair}`);
   }
 
   private described(): object[] {
     const { view } = this;
     const box = this.canvas.getBoundingClientRect();
-    return this.seen.map(({ item, lane, box: open, x, y, w, h }) => ({
+    return this.visibleItems.map(({ item, lane, box: open, x, y, w, h }) => ({
       name: nameOf(item, lane),
       path: item.path,
       lane: lane === TARGET ? "target" : "reference",
       kind: item.rest ? "rest" : item.children ? (open ? "open" : "closed") : "op",
       reason: !item.children && !item.rows.length ? reasonOf(item, lane) : "",
       members: item.members[lane].length,
-      found: item.found,
+      found: item.isMatch,
       selected: lit.selected[lane] === item,
       level: item.worst >= 0 ? state.stateOf(item.worst)?.level : "",
       bytes: item.worst >= 0 ? state.stateOf(item.worst)?.bytes : "",
@@ -458,7 +458,7 @@ export class Pane {
     const [x, y] = [px / this.view.k + this.view.x, py / this.view.k + this.view.y];
     let hit: Seen | null = null;
     if (px < this.width - STRIP)
-      for (const one of this.seen) {
+      for (const one of this.visibleItems) {
         const h = one.box ? 20 : one.h + 2;
         if (x >= one.x && x <= one.x + one.w && y >= one.y && y <= one.y + h) hit = one;
       }
@@ -480,9 +480,9 @@ export class Pane {
   private async further(rest: Item): Promise<void> {
     const group = rest.parent as Item;
     const shown = new Set(group.parts?.[TARGET].rows);
-    const here = group.rows.map((row) => shown.has(row));
-    const row = group.rows[rest.rest === "before" ? here.indexOf(true) - 1 : here.lastIndexOf(true) + 1];
-    if (row === undefined) return this.say("They have no sync point, and cannot be asked for.", true);
+    const isShown = group.rows.map((row) => shown.has(row));
+    const row = group.rows[rest.rest === "before" ? isShown.indexOf(true) - 1 : isShown.lastIndexOf(true) + 1];
+    if (row === undefined) return this.say("These ops have no sync point and cannot be loaded.", true);
     await this.fetch(group, row);
     await this.open(group);
     const item = this.model?.byRow.get(row);
@@ -494,7 +494,7 @@ export class Pane {
     const item = row === null ? undefined : this.model?.byRow.get(row);
     if (!item) return;
     const rect = rectOf(shownFor(item), TARGET, this.lanes);
-    Object.assign(this.view, this.held({ ...this.view, y: rect.y + rect.h / 2 - this.height / this.view.k / 2 }));
+    Object.assign(this.view, this.clampView({ ...this.view, y: rect.y + rect.h / 2 - this.height / this.view.k / 2 }));
     this.touched = true;
     this.schedule();
   }
@@ -512,7 +512,7 @@ export class Pane {
       return;
     }
     // The one that gives the node its colour; a second click goes to the next of its sync points.
-    const at = item.rows.indexOf(state.selected.peek() ?? -1);
-    state.select(at < 0 ? item.worst : (item.rows[(at + 1) % item.rows.length] as number));
+    const index = item.rows.indexOf(state.selected.peek() ?? -1);
+    state.select(index < 0 ? item.worst : (item.rows[(index + 1) % item.rows.length] as number));
   }
 }

@@ -15,15 +15,15 @@ function read(all: States): void {
   if (readFrom === all) return;
   readFrom = all;
   severities = new Int8Array(all.levels.length);
-  const known = new Map<string, number>();
+  const severityByKey = new Map<string, number>();
   for (let row = 0; row < severities.length; row++) {
     const key = (all.levels[row] as string) + (all.guilts[row] as string);
-    let found = known.get(key);
-    if (found === undefined) {
+    let rank = severityByKey.get(key);
+    if (rank === undefined) {
       const state = stateOf(row);
-      known.set(key, (found = state ? severity(state.level, state.guilt) : -2));
+      severityByKey.set(key, (rank = state ? severity(state.level, state.guilt) : -2));
     }
-    severities[row] = found;
+    severities[row] = rank;
   }
 }
 
@@ -86,9 +86,9 @@ export function scored(model: Model, metric: MetricInfo | undefined): void {
 
 function cellsOf(item: Item): number[] {
   const rows: number[] = [];
-  const down = (at: Item): void => {
-    for (const row of at.rows) rows.push(row);
-    for (const child of at.children ?? []) down(child);
+  const down = (inner: Item): void => {
+    for (const row of inner.rows) rows.push(row);
+    for (const child of inner.children ?? []) down(child);
   };
   for (const child of item.children as Item[]) down(child);
   return binned(rows);
@@ -111,12 +111,12 @@ function binned(rows: readonly number[]): number[] {
 /** Fewer cells, each the worst of its share. */
 export function pooled(cells: readonly number[], most: number): readonly number[] {
   if (cells.length <= most) return cells;
-  const made = new Array<number>(most).fill(-1);
+  const pooledCells = new Array<number>(most).fill(-1);
   cells.forEach((row, i) => {
     const bin = Math.floor((i * most) / cells.length);
-    made[bin] = worse(made[bin] as number, row);
+    pooledCells[bin] = worse(pooledCells[bin] as number, row);
   });
-  return made;
+  return pooledCells;
 }
 
 /** Damage starts where an op is off and runs on, also through what has no verdict. */

@@ -13,22 +13,22 @@ import "./structure.css";
 export function Structure(): JSX.Element {
   const canvas = useRef<HTMLCanvasElement>(null);
   const pane = useRef<Pane | null>(null);
-  const [words, setWords] = useState({ said: "", aloud: false });
-  const [found, setFound] = useState<Model | Problem | null>(null);
+  const [words, setWords] = useState({ text: "", aloud: false });
+  const [loaded, setLoaded] = useState<Model | Problem | null>(null);
   const [slow, setSlow] = useState(false);
   useEffect(() => {
-    const made = new Pane(canvas.current as HTMLCanvasElement, (said, aloud = false) => setWords({ said, aloud }), setFound);
-    pane.current = made;
-    paneKeys.set("f", () => made.fitAll());
+    const newPane = new Pane(canvas.current as HTMLCanvasElement, (text, aloud = false) => setWords({ text: text, aloud }), setLoaded);
+    pane.current = newPane;
+    paneKeys.set("f", () => newPane.fitAll());
     const timer = setTimeout(() => setSlow(true), 300);
     return () => {
       clearTimeout(timer);
       paneKeys.delete("f");
-      made.stop();
+      newPane.stop();
     };
   }, []);
   const whole = state.overview.value;
-  const model = found && "root" in found ? found : null;
+  const model = loaded && "root" in loaded ? loaded : null;
   return (
     <section class="pane structure" aria-label="Structure">
       <div class="head lanes">
@@ -59,35 +59,35 @@ export function Structure(): JSX.Element {
           aria-describedby="structure-words"
         />
         <Missing model={model} />
-        {!found && slow && <p class="wait">Reading the graphs…</p>}
-        {found && !model && <Broken problem={found as Problem} />}
+        {!loaded && slow && <p class="wait">Reading the graphs…</p>}
+        {loaded && !model && <Broken problem={loaded as Problem} />}
         {model && !model.root.children?.length && (
           <div class="empty over">
             <b>There are no ops to show</b>
-            <span>The comparison knows no op of either run.</span>
+            <span>The comparison stores no op of either run.</span>
           </div>
         )}
         <p id="structure-words" class={words.aloud ? "said" : "unseen"} aria-live="polite">
-          {words.said}
+          {words.text}
         </p>
       </div>
     </section>
   );
 }
 
-/** Which run is not at hand, and what is shown in its place. */
+/** Which run is not available, and what is shown in its place. */
 function Missing({ model }: { model: Model | null }): JSX.Element | null {
-  const said = model?.missing;
-  if (!said || (!said[0] && !said[1])) return null;
+  const reasons = model?.missing;
+  if (!reasons || (!reasons[0] && !reasons[1])) return null;
   return (
     <div class="missing">
-      {said[0] && said[1] && (
+      {reasons[0] && reasons[1] && (
         <p>
-          Neither run is at hand: {said[0]}; {said[1]}. Shown is what the comparison knows, of the reference without edges.
+          Neither run is available: {reasons[0]}; {reasons[1]}. Only what the comparison stores is shown, without edges in the reference.
         </p>
       )}
-      {said[0] && !said[1] && <p title={said[0]}>The target run is not at hand: {said[0]}. Its ops are those that the comparison knows.</p>}
-      {said[1] && !said[0] && <p title={said[1]}>The reference run is not at hand: {said[1]}. Only ops of sync points and unmatched ones are shown, without edges.</p>}
+      {reasons[0] && !reasons[1] && <p title={reasons[0]}>The target run is not available: {reasons[0]}. Only the ops stored in the comparison are shown.</p>}
+      {reasons[1] && !reasons[0] && <p title={reasons[1]}>The reference run is not available: {reasons[1]}. Only ops of sync points and unmatched ops are shown, without edges.</p>}
     </div>
   );
 }
