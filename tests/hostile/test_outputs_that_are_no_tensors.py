@@ -48,7 +48,7 @@ def test_an_output_that_is_no_tensor_and_differs_is_not_compared(wrong, right, c
     options = {"capture": capture}
     result, found = code(wrong, right, target_options=options, reference_options=options)
     assert result == 3
-    assert any("no tensor" in name for name in found.uncompared_outputs)
+    assert any("not a tensor" in name for name in found.uncompared_outputs)
 
 
 def test_equal_numbers_and_texts_are_no_obstacle():

@@ -65,7 +65,7 @@ def test_a_transposition_that_core_ai_merged_is_compared_through_a_view(folder, 
     """That of the keys, with the one inside the attention."""
     comparison, _, _ = compared(folder, "attention", release=release)
     (keys,) = [row for row in comparison.rows if row.reference.label == "transpose_1"]
-    assert keys.view == "transpose(0,1,3,2)" and "axes that both ops name" in keys.evidence
+    assert keys.view == "transpose(0,1,3,2)" and "axes that both ops record" in keys.evidence
     assert keys.numbers["max_abs"] < 1e-5
 
 
@@ -173,7 +173,7 @@ def test_the_command_line(folder, tmp_path):
         "-o", str(tmp_path / "b.run"), cwd=folder,
     )  # fmt: skip
     assert found.returncode == 2
-    assert "it has: main" in found.stderr
+    assert "one of: main" in found.stderr
     assert "--set steps=False" in syncpoint("doctor", cwd=folder, code=0).stdout
 
 

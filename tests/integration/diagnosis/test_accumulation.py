@@ -92,4 +92,4 @@ def test_errors_that_merely_add_up_are_no_reason_to_stop():
     (output,) = comparison.outputs
     added, final = np.linalg.norm(errors), output.numbers["rel_l2"]
     assert added / 2 < final < 2 * added
-    assert f"together are {added:.3g} (relative); the output's is {final:.3g}" in first.text
+    assert f"add {added:.3g} in total; the output's error is {final:.3g}" in first.text

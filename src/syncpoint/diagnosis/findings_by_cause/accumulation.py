@@ -209,13 +209,11 @@ def _explain_gain(step: ErrorStep) -> tuple[tuple[str, ...], str]:
 def _describe_sum(added: float, final: float) -> tuple[str, ...]:
     if not added or not final:
         return ()
-    return (
-        f"the ops add {number(added)} in total, and later ops amplify it to {number(final)}"
-        " (relative)"
-        if final > added
-        else f"the ops add {number(added)} in total; the output's error is {number(final)}"
-        " (relative)",
-    )
+    if final > _MIN_GROWTH_FACTOR * added:
+        text = f"the ops add {number(added)} in total, and later ops amplify it to {number(final)}"
+    else:
+        text = f"the ops add {number(added)} in total; the output's error is {number(final)}"
+    return (f"{text} (relative)",)
 
 
 def _describe_curve(curve: Growth | None) -> tuple[str, ...]:
