@@ -156,5 +156,5 @@ def test_resume_finishes_the_diagnosis_and_then_there_is_nothing_left(dumps, kil
     assert found.diagnosis == sp.compare(*dumps).diagnosis
     assert sp.open_comparison(killed).diagnosis == found.diagnosis
     assert not (killed / PROGRESS_LOG).exists()
-    with pytest.raises(InputError, match=r"already contains a finished comparison.*syncpoint report"):
+    with pytest.raises(InputError, match=r"contains a finished comparison.*syncpoint report"):
         sp.compare(*dumps, out=killed, resume=True)

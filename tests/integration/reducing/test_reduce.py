@@ -192,7 +192,10 @@ def test_a_shard_with_other_bytes_than_were_recorded_is_left(small_shards, tmp_p
         file.seek(tensor.offset + 100)
         file.write(b"\x01")
     done = sp.reduce(path, "statistics", delete=True)
-    assert list(done.left) == [tensor.shard] and "do not match their checksum" in done.left[tensor.shard]
+    assert (
+        list(done.left) == [tensor.shard]
+        and "do not match their checksum" in done.left[tensor.shard]
+    )
     assert (path / tensor.shard).exists() and done.exit_code() == 2
     small = sp.open_run(done.out)
     assert not small.info.complete and tensor.shard in small.info.missing
@@ -704,7 +707,10 @@ def test_the_command_says_what_it_did_and_what_it_left(tmp_path):
     assert found.stdout.startswith(
         "dump.statistics.run: 3 tensors of 3 files as statistics, 30,384"
     )
-    assert "not reduced: 1 file (half.npy: " in found.stderr and "it should end at byte 10128" in found.stderr
+    assert (
+        "not reduced: 1 file (half.npy: " in found.stderr
+        and "it should end at byte 10128" in found.stderr
+    )
     found = syncpoint("reduce", "dump/half.npy", "--to", "digest", cwd=tmp_path, code=2)
     assert "no file of" in found.stderr and not found.stdout
     (folder / "half.npy").unlink()
