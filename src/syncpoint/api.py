@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syncpoint.api_results import Analysis, Bisection, Comparison
-from syncpoint.comparison.event_sinks import Progress, Watch, sink_for
+from syncpoint.comparison.events import Progress, Watch, sink_for
 from syncpoint.comparison.result import Result
 from syncpoint.errors import InputError, SyncpointError, contain_exit
 from syncpoint.workflow.capture import GIVE_INPUTS, capture, open_run

@@ -1,28 +1,26 @@
 """The coverage rule: which share of each side was compared, and whether that is enough.
 
-METRICS.md states it. Which unmatched tensors are missing is decided in `unmatched.py`.
+Also lists the tensors and the model outputs that were not compared. METRICS.md states the rule.
+Whether an error in an unmatched tensor would be visible is decided in `unmatched.py`.
 """
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from syncpoint.comparison.result import Result
-    from syncpoint.comparison.unmatched import UnmatchedTensor
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from syncpoint.comparison.rows import Row
 from syncpoint.metrics.verdict import ReasonCode, Verdict
-from syncpoint.run.model import Role
+from syncpoint.run.model import OtherOutput, Role
+
+if TYPE_CHECKING:
+    from syncpoint.comparison.result import Result
+    from syncpoint.comparison.unmatched import UnmatchedTensor
 
 TARGET, REFERENCE = "target", "reference"
-
 MIN_COVERAGE = 0.5
 """Default share of each side that must be covered."""
 MIN_COVERAGE_OF_PARTIAL = 0.9
@@ -216,3 +214,60 @@ def missing_names(comparison: Result, side: str) -> list[str]:
     names = [f"{u.op}:{u.index}" if u.index else u.op for u in unmatched]
     names += [(r.target if side == "target" else r.reference).label for r in unmeasured]
     return list(dict.fromkeys(names))
+
+
+def list_uncompared_outputs(comparison: Result) -> list[str]:
+    """Names of the model outputs that were not compared, with the reasons."""
+    unjudged = [
+        f"{row.target.label} ({row.why.code})"
+        for row in comparison.outputs
+        if row.verdict is Verdict.NONE and not _is_settled(row)
+    ]
+    unmatched = [
+        f"{u.side} {u.op}:{u.index}"
+        for u in comparison.unmatched
+        if u.role == Role.MODEL_OUTPUT and u.counted
+    ]
+    return unjudged + unmatched + _list_other_outputs(comparison) + _list_lost_outputs(comparison)
+
+
+def _list_other_outputs(comparison: Result) -> list[str]:
+    """Model outputs that are not tensors, unless both sides have the same number or text."""
+    target, reference = (
+        about.get("other_outputs") or {} for about in (comparison.target, comparison.reference)
+    )
+    different_outputs = []
+    for name in dict.fromkeys([*target, *reference]):
+        values = [
+            OtherOutput.from_json(str(side[name])) if name in side else None
+            for side in (target, reference)
+        ]
+        if values[0] == values[1] and values[0] is not None and not values[0].is_opaque:
+            continue
+        texts = ["nothing" if value is None else value.text for value in values]
+        different_outputs.append(f"{name} (not a tensor: {' against '.join(texts)})")
+    return different_outputs
+
+
+def _list_lost_outputs(comparison: Result) -> list[str]:
+    """The outputs of runs that ended early, which may lack some samples or steps.
+
+    Dumps of other tools are left out: they need not contain model outputs.
+    """
+    sides = (("target", comparison.target), ("reference", comparison.reference))
+    return [
+        f"outputs of the {side}, whose run is incomplete"
+        for side, about in sides
+        if not about.get("complete", True) and "format" not in about.get("options", {})
+    ]
+
+
+def _is_settled(row: Row) -> bool:
+    """Whether an output without a verdict needs none.
+
+    Either the user excluded it, or both sides are empty with the same shape, such as the boxes of
+    a detector that finds nothing.
+    """
+    if row.why.code is ReasonCode.EMPTY:
+        return row.target.shape == row.reference.shape
+    return row.why.code is ReasonCode.EXCLUDED

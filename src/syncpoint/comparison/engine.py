@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from syncpoint.comparison.build_rows import build_rows
@@ -15,17 +15,13 @@ from syncpoint.comparison.introduced_error.replay_calculation import add_replay_
 from syncpoint.comparison.judge_rows import AUTO, Choice, check_choice, judge_rows
 from syncpoint.comparison.measuring import measure_rows
 from syncpoint.comparison.result import Result
-from syncpoint.comparison.row_notes import note_few_compared, note_reordered
 from syncpoint.comparison.rows import Row
 from syncpoint.comparison.run_facts import op_inputs, run_facts
 from syncpoint.comparison.same_inputs import mark_same_input
 from syncpoint.comparison.sides import Sides, build_sides
 from syncpoint.comparison.storage.progress_log import ProgressLog
-from syncpoint.comparison.unmatched import (
-    decide_accounts,
-    find_stand_ins,
-    list_unmatched,
-)
+from syncpoint.comparison.storage.unfinished_result import build_unfinished_result
+from syncpoint.comparison.unmatched import decide_accounts, find_stand_ins, list_unmatched
 from syncpoint.comparison.warning_texts import (
     mask_warnings,
     output_warnings,
@@ -33,14 +29,17 @@ from syncpoint.comparison.warning_texts import (
     run_warnings,
     values_warnings,
 )
-from syncpoint.comparison.worst_slices import add_worst_slices
+from syncpoint.comparison.worst_slices_and_notes import (
+    add_worst_slices,
+    note_few_compared,
+    note_reordered,
+)
 from syncpoint.errors import Unsupported
 from syncpoint.matching.masks import Mask
 from syncpoint.matching.matcher_chain import chain, match, summarize
 from syncpoint.matching.matchers.map_file import MapFile
-from syncpoint.matching.protocol import Matcher, Matching
+from syncpoint.matching.protocol import Matcher
 from syncpoint.matching.second_input_confirmation import SecondExecution, SecondInputConfirmation
-from syncpoint.metrics.verdict import Reason, ReasonCode
 from syncpoint.run.events import NULL_SINK, EventSink
 from syncpoint.run.model import TensorKey
 from syncpoint.run.reader import Run
@@ -113,7 +112,7 @@ def compare_through(sides: Sides, options: Options) -> Result:
         options.log.record_runs(target, reference)
     rows = build_rows(sides, matching.pairs, set(find_stand_ins(matching).values()))
     if options.unfinished:
-        return _build_unfinished_result(sides, matching, rows, options)
+        return build_unfinished_result(sides, matching, rows, options)
     rows = _measure_rows(sides, rows, options)
     rows = [mark_same_input(sides, row) for row in rows]
     rows = mark_first_non_finite(sides, rows)
@@ -165,53 +164,6 @@ def compare_through(sides: Sides, options: Options) -> Result:
         partial=accounts.partial,
         verified=count_verified(sides, rows, damaged),
         masks=options.masks,
-    )
-
-
-def _build_unfinished_result(
-    sides: Sides, matching: Matching, rows: list[Row], options: Options
-) -> Result:
-    """The result of an unfinished comparison, from its log; rows that are not in it stay open."""
-    log = options.log
-    assert log is not None
-    unfinished = Reason(ReasonCode.UNFINISHED)
-    measured_rows = [
-        log.measured_row(row) or replace(row, unmeasured=row.unmeasured or unfinished)
-        for row in rows
-    ]
-    open_count = sum(row.unmeasured == unfinished for row in measured_rows)
-    measured_rows = mark_first_non_finite(
-        sides, [mark_same_input(sides, row) for row in measured_rows]
-    )
-    if open_count:
-        # The inputs of an op may be among the rows that are not measured yet.
-        measured_rows = [replace(row, first_non_finite=False) for row in measured_rows]
-    if options.introduced != "off":
-        measured_rows = [
-            log.introduced_row(row) or replace(row, unknown=unfinished) for row in measured_rows
-        ]
-    measured_rows.sort(key=lambda row: (row.target.order < 0, row.target.order))
-    measured_rows = judge_rows(measured_rows, options.choice)
-    unmatched = matching.unmatched()
-    accounts = decide_accounts(matching, unmatched, measured_rows)
-    progress = (
-        f"not complete: {len(measured_rows) - open_count} of {len(measured_rows)} sync points are"
-        " measured; verdicts may change, and guilty ops are known only at the end"
-    )
-    return Result(
-        target=run_facts(sides.target),
-        reference=run_facts(sides.reference),
-        rows=measured_rows,
-        unmatched=list_unmatched(matching, unmatched, accounts),
-        choice=options.choice,
-        edges=op_inputs(sides.target),
-        warnings=(progress, *run_warnings(sides)),
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        unkept=accounts.unkept,
-        partial=accounts.partial,
-        verified=count_verified(sides, measured_rows),
-        masks=options.masks,
-        unfinished=progress,
     )
 
 

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from syncpoint.comparison.rounded_values import is_correctly_rounded
 from syncpoint.comparison.rows import Introduced, Row
 from syncpoint.errors import InputError
 from syncpoint.metrics.judge_numbers import judge, judge_digest, judge_introduced, judge_statistics
-from syncpoint.metrics.limits import PRESETS, Limits
+from syncpoint.metrics.limits import PRESETS, Limits, preset_of
 from syncpoint.metrics.verdict import FAILING_REASONS, NO_REASON, Reason, ReasonCode, Verdict
+from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.model import Kept, Role
 
 AUTO = "auto"
@@ -190,6 +190,23 @@ def overall_verdict(rows: list[Row]) -> Verdict:
         return Verdict.MODERATE
     # Equal inputs and parameters alone prove nothing about the outputs.
     return Verdict.CLOSE if Verdict.CLOSE in verdicts and computed else Verdict.NONE
+
+
+def is_correctly_rounded(row: Row, limits: Limits) -> bool:
+    """Whether every element is the reference value, rounded to the coarser of the two types.
+
+    Such a value may differ much if it is subnormal: 1e-6 in float16 differs by 1.3 %, and no
+    float16 is closer. If the user chose stricter limits than those of the type, they hold.
+    """
+    numbers = row.numbers or {}
+    types = [DTYPES[end.dtype] for end in (row.target, row.reference)]
+    if row.basis != Kept.VALUES or limits.exact or any(t.kind is not Kind.FLOAT for t in types):
+        return False
+    coarser_type = min(types, key=lambda t: t.mantissa)
+    if PRESETS[preset_of(coarser_type.name)].psnr[0] < limits.psnr[0]:
+        return False
+    distance = numbers.get("max_ulp")
+    return distance is not None and distance <= 0.5 and not numbers["mismatched"]
 
 
 def judge_rounded(numbers: Mapping[str, Any], dtype: str) -> tuple[Verdict, Reason]:

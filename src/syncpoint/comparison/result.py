@@ -12,6 +12,7 @@ from syncpoint.comparison.coverage import (
     Coverage,
     account_of,
     compute_coverage,
+    list_uncompared_outputs,
     missing_names,
 )
 from syncpoint.comparison.findings import Diagnosis, Finding
@@ -25,7 +26,6 @@ from syncpoint.comparison.judge_rows import (
     overall_verdict,
 )
 from syncpoint.comparison.rows import Row, worst_first_key
-from syncpoint.comparison.uncompared_outputs import list_uncompared_outputs
 from syncpoint.comparison.unmatched import UnmatchedTensor
 from syncpoint.errors import EXIT_CLOSE, EXIT_DIVERGED, EXIT_UNCOVERED
 from syncpoint.metrics.limits import Limits

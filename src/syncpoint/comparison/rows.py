@@ -8,7 +8,7 @@ from typing import Any
 
 from syncpoint.metrics import Measurement
 from syncpoint.metrics.verdict import FAILING_REASONS, NO_REASON, Reason, Verdict
-from syncpoint.run.model import Kept, Role, TensorKey
+from syncpoint.run.model import Role, TensorKey
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,17 +138,6 @@ class Row:
     def guilty(self) -> bool:
         """Whether the op is known to introduce an error."""
         return self.introduced_verdict.severity > 0 or self.first_non_finite
-
-
-def has_same_bytes(row: Row) -> bool:
-    """Whether digests show that both sides of a row have the same bytes."""
-    return row.basis != Kept.VALUES and bool((row.numbers or {}).get("same_bytes"))
-
-
-def is_unproven(row: Row) -> bool:
-    """Whether a row is close by statistics only, which cannot prove equality."""
-    close = row.verdict is Verdict.CLOSE
-    return close and (row.ends_only or (row.basis == Kept.STATISTICS and not has_same_bytes(row)))
 
 
 _VERDICT_RANK = {

@@ -6,8 +6,9 @@ import io
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from syncpoint.comparison.digest_and_statistics_pairs import has_same_bytes
 from syncpoint.comparison.result import Result
-from syncpoint.comparison.rows import Row, has_same_bytes, worst_first_key
+from syncpoint.comparison.rows import Row, worst_first_key
 from syncpoint.foreign_text import make_visible
 from syncpoint.metrics import CATALOGUE
 from syncpoint.metrics.verdict import ReasonCode, Verdict

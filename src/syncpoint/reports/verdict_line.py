@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from syncpoint.comparison.coverage import Coverage
+from syncpoint.comparison.digest_and_statistics_pairs import has_same_bytes, is_unproven
 from syncpoint.comparison.result import Result
-from syncpoint.comparison.rows import Row, has_same_bytes, is_unproven
+from syncpoint.comparison.rows import Row
 from syncpoint.metrics.limits import PRESETS
 from syncpoint.metrics.verdict import ReasonCode, Verdict
 

@@ -12,8 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from syncpoint.comparison.event_sinks import CaptureSteps
-from syncpoint.comparison.events import Stage, Step
+from syncpoint.comparison.events import CaptureSteps, Stage, Step
 from syncpoint.errors import InputError, NoShape
 from syncpoint.run.events import NULL_SINK, EventSink
 from syncpoint.workflow.capture import GIVE_INPUTS, capture_model, inputs_of, open_run

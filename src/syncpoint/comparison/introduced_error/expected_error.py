@@ -25,7 +25,6 @@ from syncpoint.comparison.introduced_error.true_values import (
     dtype_name,
 )
 from syncpoint.comparison.operands import dequantize, quantization_steps
-from syncpoint.comparison.rounded_values import round_inputs
 from syncpoint.comparison.rows import Row
 from syncpoint.comparison.sides import Sides
 from syncpoint.comparison.tensor_precision import PrecisionBetween
@@ -53,11 +52,9 @@ _ACCUMULATING = frozenset(
     | {"avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool2d"}
 )
 """Ops that sum many terms: their error is that of the accumulator."""
-
 Noise = NDArray[np.float64]
 """Two root mean squares: of all elements, and of those that are not outliers of the true values.
 The two are equal if there are no outliers."""
-
 BESIDE_OUTLIERS = "introduced ÷ expected is of the elements beside the outliers"
 """Note on a row whose bulk has a larger ratio than all its elements."""
 
@@ -357,3 +354,15 @@ def _unit_roundoff(precision: str, dtype: str) -> float:
     if dtype == "f64" and precision == "f32":
         return DTYPES["f64"].unit
     return DTYPES[_ROUNDING_DTYPES.get(precision, "f32")].unit
+
+
+def round_inputs(inputs: Mapping[Edge, NDArray[Any]], dtype: str) -> dict[Edge, NDArray[Any]]:
+    """The inputs after a cast to a type and back; parameters stay as they are."""
+    numpy_dtype = DTYPES[dtype].numpy
+    with np.errstate(over="ignore", invalid="ignore"):
+        return {
+            edge: value.astype(numpy_dtype).astype(value.dtype)
+            if value.dtype.kind == "f" and edge.role is not Role.PARAMETER
+            else value
+            for edge, value in inputs.items()
+        }

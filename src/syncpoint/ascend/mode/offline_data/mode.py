@@ -23,7 +23,7 @@ from syncpoint.ascend.mode.outcome import Outcome
 from syncpoint.ascend.mode.report_paths import unused_paths
 from syncpoint.comparison.engine import Options
 from syncpoint.comparison.engine import compare as compare_runs
-from syncpoint.comparison.event_sinks import Progress, sink_for
+from syncpoint.comparison.events import Progress, sink_for
 from syncpoint.comparison.judge_rows import AUTO, Choice
 from syncpoint.comparison.storage.comparison_folder import save
 from syncpoint.metrics.verdict import ReasonCode

@@ -16,7 +16,7 @@ from syncpoint.ascend.dumps.rule_file import RuleFile
 from syncpoint.ascend.mode.offline_data.mode import compare_offline
 from syncpoint.ascend.mode.offline_data.options import OfflineFlags
 from syncpoint.ascend.mode.outcome import Outcome
-from syncpoint.comparison.event_sinks import Progress
+from syncpoint.comparison.events import Progress
 from syncpoint.comparison.judge_rows import Choice
 from syncpoint.errors import InputError
 

@@ -19,7 +19,7 @@ from syncpoint.ascend.mode.torchair.report_rows import lines
 from syncpoint.ascend.sheets import require_xlsx
 from syncpoint.comparison.engine import Options
 from syncpoint.comparison.engine import compare as compare_runs
-from syncpoint.comparison.event_sinks import Progress, sink_for
+from syncpoint.comparison.events import Progress, sink_for
 from syncpoint.comparison.judge_rows import AUTO, Choice
 from syncpoint.comparison.storage.comparison_folder import save
 from syncpoint.metrics.verdict import ReasonCode

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import syncpoint as sp
-import syncpoint.comparison.worst_slices as on_demand
+import syncpoint.comparison.worst_slices_and_notes as on_demand
 from helpers.small_runs import run
 from syncpoint.api import Comparison
 from syncpoint.comparison.engine import Options, compare
