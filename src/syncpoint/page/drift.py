@@ -7,8 +7,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from syncpoint.metrics.limits import PRESETS, metric_bound
-from syncpoint.page.op_columns import find_orders
 from syncpoint.page.open_comparison import OpenComparison
+from syncpoint.page.read_ops import find_orders
 from syncpoint.page.row_states import ERROR_MAKERS, GUILTS
 from syncpoint.page.schema import DriftFlag, DriftGroup, DriftStrip
 from syncpoint.reports.number_format import ratio_text

@@ -12,8 +12,8 @@ import numpy as np
 import polars as pl
 
 from syncpoint.page.labels import op_label_column
-from syncpoint.page.op_columns import read_ops, read_reference_ops
 from syncpoint.page.open_comparison import OpenComparison
+from syncpoint.page.read_ops import read_ops, read_reference_ops
 from syncpoint.page.schema import RegionOp, Side
 from syncpoint.run.storage.table_columns import OP_KEY
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from syncpoint.errors import InputError
 from syncpoint.page.encoding import pack_array
+from syncpoint.page.histograms_and_worst_elements import find_first_mismatch
 from syncpoint.page.open_comparison import OpenComparison
 from syncpoint.page.schema import HeatMap
 from syncpoint.page.tensor_values import (
@@ -21,7 +22,6 @@ from syncpoint.page.tensor_values import (
     read_values,
     run_parallel,
 )
-from syncpoint.page.worst_elements import find_first_mismatch
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 

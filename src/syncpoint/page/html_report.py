@@ -22,17 +22,17 @@ from syncpoint.errors import InputError, SyncpointError
 from syncpoint.files.outputs import write_output
 from syncpoint.foreign_text import make_visible
 from syncpoint.page import BUILT_PAGE
-from syncpoint.page.distributions import build_distribution
 from syncpoint.page.drift import build_drift_strip
 from syncpoint.page.encoding import pack_array
 from syncpoint.page.graphs import build_graph
 from syncpoint.page.heatmaps import HeatMapRequest, build_heatmap
+from syncpoint.page.histograms_and_worst_elements import build_distribution
 from syncpoint.page.navigator import build_row_briefs
 from syncpoint.page.open_comparison import OpenComparison
 from syncpoint.page.overview import build_overview
 from syncpoint.page.row_details import build_row_detail
-from syncpoint.page.row_selection import RowQuery
 from syncpoint.page.row_states import pack_states
+from syncpoint.page.row_table import RowQuery
 from syncpoint.page.schema import Side
 from syncpoint.page.source_code import list_source_files, read_source
 from syncpoint.page.unmatched_list import list_unmatched

@@ -1,8 +1,8 @@
-"""Which group of the navigator a module belongs to.
+"""Groups of modules: cuts the module tree, so that each module belongs to one group.
 
-The module tree is cut at one level: `blocks.0`, `blocks.1` rather than `blocks`, and
-`model.layers.7` rather than `model`. A module with numbered modules inside is always split, and so
-is one that holds most of the ops.
+The tree is cut at one level: `blocks.0`, `blocks.1` rather than `blocks`, and `model.layers.7`
+rather than `model`. A module with numbered modules inside is always split, and so is one that holds
+most of the ops.
 """
 
 from __future__ import annotations

@@ -7,10 +7,9 @@ from numpy.typing import NDArray
 
 from syncpoint.page.encoding import json_number
 from syncpoint.page.open_comparison import OpenComparison
-from syncpoint.page.row_selection import RowQuery, RowSelection
 from syncpoint.page.row_states import GUILTS, LEVELS
+from syncpoint.page.row_table import RowQuery, RowSelection, RowTable
 from syncpoint.page.schema import GroupBrief, GroupCell, RowBrief, RowPlace, RowWindow
-from syncpoint.page.table import RowTable
 
 _MAX_CELLS = 24
 """Cells of a group line; each shows the worst row of its bin."""

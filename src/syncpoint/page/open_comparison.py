@@ -34,7 +34,7 @@ from syncpoint.foreign_text import make_encodable
 from syncpoint.matching.masks import read_masks
 from syncpoint.metrics.limits import Limits, preset
 from syncpoint.metrics.verdict import Verdict
-from syncpoint.page.table import RowTable
+from syncpoint.page.row_table import RowTable
 from syncpoint.run.model import OpKey
 from syncpoint.run.reader import Run
 

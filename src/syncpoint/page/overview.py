@@ -10,14 +10,13 @@ from syncpoint.errors import EXIT_CLOSE, EXIT_DIVERGED, EXIT_UNCOVERED
 from syncpoint.metrics import CATALOGUE
 from syncpoint.metrics.limits import PRESETS
 from syncpoint.page.encoding import json_number
-from syncpoint.page.error_source import find_first_divergence
+from syncpoint.page.fault_and_error_source import find_first_divergence
 from syncpoint.page.finding_cards import build_cards
 from syncpoint.page.open_comparison import OpenComparison
-from syncpoint.page.row_selection import ROLES
 from syncpoint.page.row_states import GUILTS, LEVELS
+from syncpoint.page.row_table import ROLES, count_values
 from syncpoint.page.schema import MetricInfo, OutputBrief, Overview, RunSummary
 from syncpoint.page.summary_sentence import summarize
-from syncpoint.page.table import count_values
 from syncpoint.page.trust_lines import build_trust_lines
 from syncpoint.reports.coverage_text import uncovered_text
 from syncpoint.reports.verdict_line import qualify_verdict

@@ -16,10 +16,10 @@ from syncpoint.metrics import CATALOGUE
 from syncpoint.metrics.judge_numbers import judge_metric
 from syncpoint.metrics.limits import PRESETS, Limits, limits_in_force, metric_bound, precision_name
 from syncpoint.page.encoding import json_number
+from syncpoint.page.fault_and_error_source import describe_fault
 from syncpoint.page.fused_ops import list_region_ops
 from syncpoint.page.navigator import build_row_briefs
 from syncpoint.page.open_comparison import OpenComparison
-from syncpoint.page.row_verdict_sentence import describe_fault
 from syncpoint.page.schema import (
     EndInfo,
     ErrorBars,

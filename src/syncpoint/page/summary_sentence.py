@@ -8,7 +8,7 @@ from syncpoint.comparison.coverage import Coverage
 from syncpoint.metrics.verdict import ReasonCode
 from syncpoint.page.open_comparison import OpenComparison
 from syncpoint.page.row_states import GUILTS
-from syncpoint.page.table import RowTable, count_values
+from syncpoint.page.row_table import RowTable, count_values
 
 
 def summarize(

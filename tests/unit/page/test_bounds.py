@@ -5,8 +5,8 @@ import pytest
 
 from helpers.saved_comparisons import compared, row_of
 from syncpoint.page.navigator import build_row_briefs
-from syncpoint.page.row_selection import RowQuery
 from syncpoint.page.row_states import pack_states
+from syncpoint.page.row_table import RowQuery
 from syncpoint.run.model import Kept
 
 

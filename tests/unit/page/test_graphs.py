@@ -19,8 +19,8 @@ from syncpoint.comparison.storage.file_names import JSON_NAME
 from syncpoint.dumps.save_dump import save_dump
 from syncpoint.page.drift import build_drift_strip
 from syncpoint.page.graphs import MAX_ENTRIES, build_graph
-from syncpoint.page.op_columns import CLASS, KEY, code_keys, first_indices, key_column
 from syncpoint.page.open_comparison import OpenComparison
+from syncpoint.page.read_ops import CLASS, KEY, code_keys, first_indices, key_column
 from syncpoint.run.model import Role
 from syncpoint.run.reader import Run
 

@@ -12,8 +12,8 @@ from syncpoint.comparison.engine import compare
 from syncpoint.comparison.storage.comparison_folder import save
 from syncpoint.errors import InputError
 from syncpoint.page import tensor_values
-from syncpoint.page.distributions import build_distribution
 from syncpoint.page.heatmaps import HeatMapRequest, build_heatmap
+from syncpoint.page.histograms_and_worst_elements import build_distribution
 from syncpoint.page.open_comparison import OpenComparison
 from syncpoint.page.overview import build_overview
 from syncpoint.page.row_details import build_row_detail

@@ -1,5 +1,5 @@
 // The data of a report: everything lies in the page itself, and the questions are answered here.
-// The answers are those of the server (page/navigator.py, page/row_selection.py); tests hold the two together.
+// The answers are those of the server (page/navigator.py, page/row_table.py); tests hold the two together.
 import {
   Failure,
   type Distribution,

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from syncpoint.page.distributions import build_distribution
 from syncpoint.page.heatmaps import HeatMapRequest, build_heatmap
+from syncpoint.page.histograms_and_worst_elements import build_distribution
 from syncpoint.page.row_details import build_row_detail
 from syncpoint.page.schema import Distribution, HeatMap, RowDetail
 from syncpoint.server.routes.parameters import ERRORS, PREFIX, Comparison, Metric, Row

@@ -10,7 +10,7 @@ from fastapi import Path as InPath
 from syncpoint.errors import InputError
 from syncpoint.page.open_comparison import OpenComparison
 from syncpoint.page.overview import CHOOSABLE_METRICS
-from syncpoint.page.row_selection import RowQuery
+from syncpoint.page.row_table import RowQuery
 from syncpoint.page.schema import Problem, Sort
 from syncpoint.server.open_comparisons import Library
 

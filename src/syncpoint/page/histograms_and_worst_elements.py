@@ -1,4 +1,7 @@
-"""The elements of a sync point with the largest differences, and what they have in common."""
+"""The elements of a sync point: histograms of both sides, and the worst elements.
+
+The worst elements are those with the largest differences; what they have in common is described.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,37 @@ import threading
 import numpy as np
 from numpy.typing import NDArray
 
+from syncpoint.metrics import value_histograms
 from syncpoint.page.encoding import json_number
-from syncpoint.page.schema import WorstElement
-from syncpoint.page.tensor_values import Index, PairedValues, run_parallel, split_blocks
+from syncpoint.page.open_comparison import OpenComparison
+from syncpoint.page.schema import Distribution, WorstElement
+from syncpoint.page.tensor_values import (
+    Index,
+    PairedValues,
+    read_values,
+    run_parallel,
+    split_blocks,
+)
 
 _MAX_ELEMENTS = 24
+_BIN_COUNT = 64
+
+
+def build_distribution(opened: OpenComparison, row: int) -> Distribution:
+    """Return histograms of both sides over common edges, and the worst elements."""
+    values = read_values(opened, row)
+    histograms = value_histograms(values.counted_pair, _BIN_COUNT)
+    masked = values.masked_count
+    places, elements = find_worst_elements(values)
+    return Distribution(
+        edges=list(histograms.edges),
+        reference=list(histograms.reference_counts),
+        target=list(histograms.target_counts),
+        reference_outside=histograms.reference_masked + histograms.reference_non_finite + masked,
+        target_outside=histograms.target_masked + histograms.target_non_finite + masked,
+        worst=elements,
+        pattern=describe_pattern(places, values),
+    )
 
 
 def find_worst_elements(

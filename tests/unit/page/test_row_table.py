@@ -15,9 +15,8 @@ from syncpoint.metrics.limits import PRESETS, metric_bound
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.page.navigator import build_group_brief
 from syncpoint.page.overview import CHOOSABLE_METRICS
-from syncpoint.page.row_selection import LEVEL_FILTERS, RowQuery
 from syncpoint.page.row_states import GUILTS, LEVELS, LevelJudge
-from syncpoint.page.table import RowTable
+from syncpoint.page.row_table import LEVEL_FILTERS, RowQuery, RowTable
 
 
 @pytest.fixture(scope="module", params=["auto", "f16", "int4"])

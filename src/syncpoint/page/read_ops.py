@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from syncpoint.page.labels import op_label_column
 from syncpoint.page.open_comparison import OpenComparison
-from syncpoint.page.table import RowTable
+from syncpoint.page.row_table import RowTable
 from syncpoint.run.model import OpKey
 from syncpoint.run.reader import Run
 from syncpoint.run.storage.table_columns import OP_KEY, op_row, op_schema
