@@ -20,7 +20,8 @@ from pathlib import Path
 import numpy as np
 
 from syncpoint.dumps import registry
-from syncpoint.reducing import folder_watch, to_min_max, to_statistics
+from syncpoint.reducing import folder_watch, to_min_max
+from syncpoint.reducing import reduce as reduce_module
 from syncpoint.reducing.reduce import reduce
 
 SIDE = 512
@@ -98,7 +99,7 @@ def reduce_once(folder, out, at, to):
 
     for name in ("pwrite", "fsync", "unlink", "replace", "rename", "mkdir", "ftruncate"):
         setattr(os, name, dying(getattr(os, name)))
-    to_statistics.assemble = lambda *_: None
+    reduce_module.assemble = lambda *_: None
     to_min_max.find_format = lambda _: None  # which format it is does not matter there
     reduce(folder, to, out, delete=True)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from syncpoint.analysis.buffer_differences import metadata_differences
+from syncpoint.analysis.compiled_buffers import metadata_differences
 from syncpoint.analysis.contribution import measure_contributions
 from syncpoint.analysis.emulated_precision_casts import explain_by_rounding
 from syncpoint.analysis.float64_distances import (

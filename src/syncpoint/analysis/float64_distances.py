@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any
 
-from syncpoint.analysis.buffer_differences import differences
+from syncpoint.analysis.compiled_buffers import differences
 from syncpoint.analysis.runs import AnalysisRuns
 from syncpoint.comparison.engine import Options, compare
 from syncpoint.comparison.judge_rows import is_excused

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from syncpoint.analysis.compiled_buffers import fused_ops
 from syncpoint.analysis.contribution import Contribution
 from syncpoint.analysis.float64_distances import Float64Errors, OutputErrors
-from syncpoint.analysis.fused_ops import fused_ops
 from syncpoint.analysis.runs import AnalysisRuns
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import Row
@@ -37,7 +37,8 @@ class AnalysisResult:
 
     @property
     def exit_code(self) -> int:
-        """0 nothing is wrong, 1 something is, 3 nothing could be compared."""
+        """The exit code of an analysis: 0 nothing is wrong, 1 something is, 3 nothing could be
+        compared."""
         if not self.result.rows or not self.result.coverage.compared:
             return EXIT_UNCOVERED
         wrong = self.lowering or any(self._fails(output) for output in self.outputs)

@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 from syncpoint.errors import CaptureError, SyncpointError, describe_error
 from syncpoint.runtimes.torch.in_place_writes import is_in_place
 from syncpoint.runtimes.torch.node_metadata import find_source_frames
+from syncpoint.runtimes.torch.tree_paths import input_path
 
 NodeCallback = Callable[[Node, Any, Mapping[Node, Any]], None]
 """Called with a node, its result, and the values of the nodes before it."""
@@ -123,3 +124,14 @@ def _copy_mutated_memory(
                 inner._buffers[name] = copy_once(buffer)
     copied_inputs: tuple[Any, ...] = pytree.tree_map_only(torch.Tensor, copy_once, inputs)
     return copied_inputs
+
+
+def input_paths_of_nodes(program: ExportedProgram, names: list[str]) -> dict[str, str]:
+    """The paths of the inputs in the caller's arguments, by the names of their nodes."""
+    spec = program.call_spec.in_spec
+    signature = program.module_call_graph[0].signature
+    argument_names = tuple(getattr(signature, "forward_arg_names", None) or ())
+    positions = pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
+    path_leaves, _ = pytree.tree_flatten_with_path(positions)
+    paths = [input_path(path, argument_names) for path, _ in path_leaves]
+    return dict(zip(names, paths, strict=False))

@@ -18,11 +18,14 @@ from torch.utils import _pytree as pytree
 from syncpoint.dumps.aimodelintermediates.folder_writer import SUFFIX, IntermediatesWriter
 from syncpoint.dumps.aimodelintermediates.syncpoint_keys import make_run_facts
 from syncpoint.errors import InputError
-from syncpoint.intermediates.all_tensors import AllTensorsWriter
-from syncpoint.intermediates.categories import list_output_names
 from syncpoint.intermediates.coreai_mappings import read_mappings
-from syncpoint.intermediates.filtered_tensors import FilteredTensorsWriter, NodeFilter
 from syncpoint.intermediates.run_nodes import run_nodes
+from syncpoint.intermediates.write_tensors import (
+    AllTensorsWriter,
+    FilteredTensorsWriter,
+    NodeFilter,
+    list_output_names,
+)
 from syncpoint.run.model import RunInfo
 
 

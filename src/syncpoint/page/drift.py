@@ -11,7 +11,7 @@ from syncpoint.page.open_comparison import OpenComparison
 from syncpoint.page.read_ops import find_orders
 from syncpoint.page.row_states import ERROR_MAKERS, GUILTS
 from syncpoint.page.schema import DriftFlag, DriftGroup, DriftStrip
-from syncpoint.reports.number_format import ratio_text
+from syncpoint.reports.number_and_name_format import ratio_text
 
 _MAX_FLAGS = 12
 _METRICS_WITH_COMMON_LIMITS = ("psnr", "sqnr", "rel_l2", "cosine", "mean_rel")

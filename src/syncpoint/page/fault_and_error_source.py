@@ -17,7 +17,7 @@ import polars as pl
 from syncpoint.metrics.limits import precision_name
 from syncpoint.page.open_comparison import OpenComparison
 from syncpoint.page.row_states import ERROR_MAKERS, GUILTS
-from syncpoint.reports.number_format import metric_text, ratio_text
+from syncpoint.reports.number_and_name_format import metric_text, ratio_text
 
 OpFields = tuple[Any, ...]
 OP_FIELDS = ("op", "call", "graph", "path", "iteration")

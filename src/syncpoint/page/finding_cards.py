@@ -12,7 +12,7 @@ from syncpoint.page.open_comparison import OpenComparison
 from syncpoint.page.row_states import GUILTS, INHERITED, LEVELS
 from syncpoint.page.schema import FindingCard, Level, UnmatchedBrief
 from syncpoint.page.unmatched_list import build_unmatched_brief
-from syncpoint.reports.number_format import metric_text, ratio_text
+from syncpoint.reports.number_and_name_format import metric_text, ratio_text
 from syncpoint.run.dtypes import long_name
 
 _MAX_CARDS = 12

@@ -18,8 +18,13 @@ from syncpoint.files.outputs import write_output
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.reports.console import Console, Table, Text
 from syncpoint.reports.json_report import SCHEMA, as_json, to_strict_json
-from syncpoint.reports.name_format import run_text, short_source
-from syncpoint.reports.number_format import metric_text, more_text, ratio_text
+from syncpoint.reports.number_and_name_format import (
+    metric_text,
+    more_text,
+    ratio_text,
+    run_text,
+    short_source,
+)
 from syncpoint.reports.terminal_report import COLOURS
 from syncpoint.run.dims import format_shape
 from syncpoint.run.model import Role

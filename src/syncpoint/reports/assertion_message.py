@@ -6,10 +6,11 @@ from syncpoint.comparison.result import Result
 from syncpoint.errors import EXIT_UNCOVERED
 from syncpoint.foreign_text import make_visible
 from syncpoint.metrics.verdict import Verdict
+from syncpoint.reports.checksum_text import unverified_lines
 from syncpoint.reports.coverage_text import uncovered_text
 from syncpoint.reports.divergence_message import divergence_lines
 from syncpoint.reports.verdict_line import headline
-from syncpoint.reports.warning_lines import inputs_lines, unverified_lines
+from syncpoint.reports.warning_lines import inputs_lines
 
 
 def assertion_text(result: Result, fail_on: str = "large") -> str:

@@ -1,4 +1,4 @@
-"""How many tensors were verified by their checksums, in words."""
+"""Checksums in words: how many tensors were verified, and the line about unverified files."""
 
 from __future__ import annotations
 
@@ -26,3 +26,8 @@ def verified_text(counts: Mapping[str, int]) -> str:
     if unverified:
         text += f", {unverified} without a checksum"
     return text
+
+
+def unverified_lines(result: Result) -> list[str]:
+    """The line about a comparison whose files could not be verified."""
+    return [f"this comparison is unverified: {result.unverified}"] if result.unverified else []

@@ -9,8 +9,7 @@ from syncpoint.comparison.findings import NOT_DIAGNOSED, Diagnosis, Finding, Lev
 from syncpoint.comparison.result import Result
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.reports.console import Console, Text
-from syncpoint.reports.name_format import run_text, short_source
-from syncpoint.reports.number_format import more_text
+from syncpoint.reports.number_and_name_format import more_text, run_text, short_source
 from syncpoint.reports.terminal_layout import print_line, print_wrapped
 from syncpoint.reports.warning_lines import unreadable_lines
 

@@ -13,7 +13,7 @@ from syncpoint.comparison.rows import Row
 from syncpoint.metrics.judge_numbers import bulk_reason
 from syncpoint.metrics.limits import Limits, metric_bound
 from syncpoint.metrics.verdict import Verdict
-from syncpoint.reports.number_format import metric_text, ratio_text
+from syncpoint.reports.number_and_name_format import metric_text, ratio_text
 from syncpoint.run.dtypes import long_name
 from syncpoint.run.model import Role
 

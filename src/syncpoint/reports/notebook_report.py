@@ -13,12 +13,11 @@ from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import Row
 from syncpoint.foreign_text import make_visible
 from syncpoint.metrics.verdict import Verdict
-from syncpoint.reports.checksum_text import verified_line
+from syncpoint.reports.checksum_text import unverified_lines, verified_line
 from syncpoint.reports.divergence_message import divergence_lines
-from syncpoint.reports.name_format import run_text
-from syncpoint.reports.number_format import metric_text, ratio_text
+from syncpoint.reports.number_and_name_format import metric_text, ratio_text, run_text
 from syncpoint.reports.verdict_line import headline
-from syncpoint.reports.warning_lines import inputs_lines, unreadable_lines, unverified_lines
+from syncpoint.reports.warning_lines import inputs_lines, unreadable_lines
 from syncpoint.run.model import Role
 
 _WIDTH, _HEIGHT, _LEFT_MARGIN, _BOTTOM_MARGIN = 760, 120, 34, 16

@@ -12,13 +12,18 @@ from syncpoint.comparison.rows import Row, worst_first_key
 from syncpoint.foreign_text import make_visible
 from syncpoint.metrics import CATALOGUE
 from syncpoint.metrics.verdict import ReasonCode, Verdict
-from syncpoint.reports.checksum_text import verified_line
+from syncpoint.reports.checksum_text import unverified_lines, verified_line
 from syncpoint.reports.console import Console, Text
 from syncpoint.reports.diagnosis_report import cause_lines, print_lines
 from syncpoint.reports.divergence_message import divergence_lines
 from syncpoint.reports.error_split_text import error_split_lines
-from syncpoint.reports.name_format import run_text, short_source
-from syncpoint.reports.number_format import metric_text, more_text, ratio_text
+from syncpoint.reports.number_and_name_format import (
+    metric_text,
+    more_text,
+    ratio_text,
+    run_text,
+    short_source,
+)
 from syncpoint.reports.terminal_layout import (
     Column,
     build_table,
@@ -28,7 +33,7 @@ from syncpoint.reports.terminal_layout import (
     shorten_column,
 )
 from syncpoint.reports.verdict_line import headline, row_text
-from syncpoint.reports.warning_lines import inputs_lines, unreadable_lines, unverified_lines
+from syncpoint.reports.warning_lines import inputs_lines, unreadable_lines
 from syncpoint.run.dims import format_shape
 from syncpoint.run.model import Role
 

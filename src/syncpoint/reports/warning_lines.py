@@ -1,4 +1,4 @@
-"""Lines to print before any verdict: different inputs, unreadable tensors, unverified files."""
+"""Lines to print before any verdict: different inputs, damaged and unreadable tensors."""
 
 from __future__ import annotations
 
@@ -37,8 +37,3 @@ def unreadable_lines(result: Result) -> list[str]:
                 " not match its checksum; copy the run again or record it again"
             )
     return lines
-
-
-def unverified_lines(result: Result) -> list[str]:
-    """The line about a comparison whose files could not be verified."""
-    return [f"this comparison is unverified: {result.unverified}"] if result.unverified else []

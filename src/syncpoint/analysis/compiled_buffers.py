@@ -1,4 +1,7 @@
-"""How compiled buffers differ from the tensors of eager ops: dtype, shape, strides, device."""
+"""The buffers of compiled code: how they differ from eager tensors, and which ops have none.
+
+They may differ in dtype, shape, strides and device. Fusion hides ops: no buffer holds their values.
+"""
 
 from __future__ import annotations
 
@@ -35,3 +38,17 @@ def metadata_differences(result: Result, compiled: Run, graph: Run) -> dict[str,
 def _strides(tensor: Tensor) -> tuple[int, ...]:
     """The strides of axes with more than one element; those of other axes mean nothing."""
     return tuple(s for s, n in zip(tensor.strides or (), tensor.shape, strict=False) if n > 1)
+
+
+def fused_ops(compiled: Run) -> dict[str, str]:
+    """The ops of the graph without a buffer of their own, and the kernels that compute them."""
+    stored: set[str] = set()
+    kernels: dict[str, str] = {}
+    for op in compiled.ops:
+        attributes = op.attributes
+        prefix = f"{op.key.graph}/" if op.key.graph else ""
+        if "value_of" in attributes:
+            stored.add(prefix + attributes["value_of"])
+        for name in attributes.get("computes", ()):
+            kernels.setdefault(prefix + name, attributes["kernel"])
+    return {name: kernel for name, kernel in kernels.items() if name not in stored}

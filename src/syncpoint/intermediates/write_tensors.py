@@ -1,13 +1,14 @@
-"""Writes every tensor of a program, with what a run of ours knows of it.
+"""Writes the tensors of a program: all of them, or those that a filter selects.
 
-Output 0 of an op has the name of its node, output k has the name and `:k`. A node that takes one
-of several outputs (`getitem`) has an entry of its own name too, for the same file.
+All tensors are written with what a run of ours knows of them. A filter selects as Apple's
+`save_intermediates` does, to the byte. The category of a node in `metadata.json` is inputs, outputs
+or intermediates.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,9 +20,8 @@ from torch.utils import _pytree as pytree
 from syncpoint.dumps.aimodelintermediates.folder_writer import IntermediatesWriter
 from syncpoint.dumps.aimodelintermediates.syncpoint_keys import make_entry_facts
 from syncpoint.dumps.aimodelintermediates.widened_values import widen
-from syncpoint.errors import Unsupported
-from syncpoint.intermediates.categories import categorize_node
-from syncpoint.intermediates.run_nodes import unpack_weight
+from syncpoint.errors import CaptureError, Unsupported, describe_error
+from syncpoint.intermediates.run_nodes import input_paths_of_nodes, unpack_weight
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Edge, Op, OpKey, Role, Tensor, TensorKey
 from syncpoint.runtimes.torch.arrays import dtype_name, to_numpy
@@ -32,7 +32,22 @@ from syncpoint.runtimes.torch.node_metadata import (
     fetch_attribute,
     is_op,
 )
-from syncpoint.runtimes.torch.tree_paths import input_path, output_paths
+from syncpoint.runtimes.torch.tree_paths import output_paths
+
+NodeFilter = Callable[[Node, Any], bool]
+
+
+def list_output_names(program: ExportedProgram) -> set[str]:
+    """List the nodes that Apple's tools call outputs: also those with new values of buffers."""
+    (output,) = (node for node in program.graph.nodes if node.op == "output")
+    return {leaf.name for leaf in pytree.tree_leaves(list(output.args)) if isinstance(leaf, Node)}
+
+
+def categorize_node(node: Node, outputs: set[str]) -> str:
+    """Return the category of a node's entry."""
+    if node.op == "placeholder":
+        return "inputs"
+    return "outputs" if node.name in outputs else "intermediates"
 
 
 @dataclass(frozen=True)
@@ -69,7 +84,9 @@ class AllTensorsWriter:
         ]
         targets = {str(node.target) for node in self._parameter_nodes}
         self._edges = Edges({target: target for target in targets})
-        self._input_paths = _input_paths(program, [n.name for n in nodes if n.op == "placeholder"])
+        self._input_paths = input_paths_of_nodes(
+            program, [n.name for n in nodes if n.op == "placeholder"]
+        )
         self._model_outputs = self._find_model_outputs(program, module)
         self._written: dict[Edge, _WrittenTensor] = {}
 
@@ -189,19 +206,51 @@ class AllTensorsWriter:
         return outputs
 
 
-def _input_paths(program: ExportedProgram, names: list[str]) -> dict[str, str]:
-    """The paths of the inputs in the caller's arguments, by the names of their nodes."""
-    spec = program.call_spec.in_spec
-    signature = program.module_call_graph[0].signature
-    argument_names = tuple(getattr(signature, "forward_arg_names", None) or ())
-    positions = pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
-    path_leaves, _ = pytree.tree_flatten_with_path(positions)
-    paths = [input_path(path, argument_names) for path, _ in path_leaves]
-    return dict(zip(names, paths, strict=False))
-
-
 def _version(value: torch.Tensor) -> int:
     try:
         return int(value._version)
     except RuntimeError:  # tensors of inference mode have no version
         return -1
+
+
+class FilteredTensorsWriter:
+    """Writes the tensors that a filter selects, to the byte as Apple's function does."""
+
+    def __init__(
+        self, writer: IntermediatesWriter, output_names: set[str], node_filter: NodeFilter
+    ) -> None:
+        self._writer = writer
+        self._output_names = output_names
+        self._node_filter = node_filter
+
+    def __call__(self, node: Node, value: object, _: object) -> None:
+        """Write the value of a node, if the filter selects it and NumPy can hold it."""
+        try:
+            is_selected = self._node_filter(node, value)
+        except Exception as error:
+            raise CaptureError(
+                f"node_filter failed for the node {node.name}: {describe_error(error)}",
+                cure="correct node_filter",
+            ) from error
+        if not is_selected or not isinstance(value, torch.Tensor):
+            return
+        file = ""
+        try:
+            tensor = (value.dequantize() if value.is_quantized else value).detach().cpu()
+            file = self._writer.reserve_file(node.name)
+            if tensor.dtype is torch.bfloat16:
+                tensor = tensor.to(torch.float32)
+            array = tensor.numpy()
+        except Exception:
+            # Apple's function skips what NumPy cannot hold too, and leaves its number unused.
+            return
+        self._writer.write_array(file, array)
+        self._writer.add_entry(
+            categorize_node(node, self._output_names),
+            node.name,
+            node.op,
+            str(node.target),
+            file,
+            array.shape,
+            str(tensor.dtype),
+        )
