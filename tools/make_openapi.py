@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from syncpoint.server.app import create_app
-from syncpoint.server.open_comparisons import Library
+from syncpoint.server.comparison_library import Library
 
 PLACE = Path(__file__).parent.parent / "web" / "openapi.json"
 

@@ -13,7 +13,7 @@ from helpers.browser_server import settled
 from syncpoint.page.html_report import collect_answers
 from syncpoint.page.open_comparison import OpenComparison, comparison_id
 from syncpoint.server.app import create_app
-from syncpoint.server.open_comparisons import Library
+from syncpoint.server.comparison_library import Library
 
 KINDS = ("guilty", "clean", "statistics", "digest", "missing", "plain", "fused")
 

@@ -21,7 +21,7 @@ from syncpoint.cli.app import app
 from syncpoint.comparison.storage.file_names import TABLE_NAME
 from syncpoint.errors import FormatError, InputError
 from syncpoint.page.open_comparison import OpenComparison
-from syncpoint.run.storage import table_probe
+from syncpoint.run.storage import probe_process
 from syncpoint.server.allowed_files import AllowedFolders
 from syncpoint.server.past_comparisons import PastList
 
@@ -98,13 +98,13 @@ def test_a_table_whose_decoding_aborts_ends_neither_the_list_nor_the_command(old
     """Polars aborts on few tables, and on others in the next version; so the process that decodes
     aborts here whatever it is given."""
     abort = "import os, sys; sys.stdin.readline(); os.abort()"
-    prober = table_probe._ProbeProcess()
+    prober = probe_process._ProbeProcess()
     prober._process.kill()
     prober._process = subprocess.Popen(
         [sys.executable, "-c", abort], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
-    monkeypatch.setattr(table_probe, "_current_process", prober)
-    monkeypatch.setattr(table_probe, "_decodable_digests", set())
+    monkeypatch.setattr(probe_process, "_current_process", prober)
+    monkeypatch.setattr(probe_process, "_decodable_digests", set())
     [listed] = PastList(AllowedFolders([older.parent]), older.parent / "out").list_all().comparisons
     damage = "syncpoints.parquet is damaged: decoding it ended the process (SIGABRT)"
     assert damage in listed.problem.problem
@@ -113,16 +113,16 @@ def test_a_table_whose_decoding_aborts_ends_neither_the_list_nor_the_command(old
 
 
 def test_a_table_that_takes_too_long_to_decode_is_damage(older, monkeypatch):
-    prober = table_probe._ProbeProcess()
+    prober = probe_process._ProbeProcess()
     prober._process.kill()
     prober._process = subprocess.Popen(
         [sys.executable, "-c", "import time; time.sleep(60)"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
-    monkeypatch.setattr(table_probe, "_current_process", prober)
-    monkeypatch.setattr(table_probe, "_decodable_digests", set())
-    monkeypatch.setattr(table_probe, "_MAX_SECONDS", 0.1)
+    monkeypatch.setattr(probe_process, "_current_process", prober)
+    monkeypatch.setattr(probe_process, "_decodable_digests", set())
+    monkeypatch.setattr(probe_process, "_MAX_SECONDS", 0.1)
     with pytest.raises(FormatError, match="could not be decoded within"):
         sp.open_comparison(older)
     assert prober._process.poll() is not None
@@ -208,7 +208,7 @@ def test_a_server_has_tables_with_a_checksum_decoded_elsewhere_too(current, monk
     )
     sp.open_comparison(current)
     assert not asked
-    monkeypatch.setattr(table_probe, "_every_table", False)
-    table_probe.probe_every_table()
+    monkeypatch.setattr(probe_process, "_every_table", False)
+    probe_process.probe_every_table()
     sp.open_comparison(current)
     assert asked == [current / TABLE_NAME]

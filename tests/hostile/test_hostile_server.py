@@ -16,7 +16,7 @@ from schemathesis.specs.openapi import checks as openapi
 from helpers.mixed_comparison import mixed
 from syncpoint.page.open_comparison import comparison_id
 from syncpoint.server.app import create_app
-from syncpoint.server.open_comparisons import Library
+from syncpoint.server.comparison_library import Library
 
 
 @pytest.fixture(scope="module")

@@ -219,13 +219,13 @@ class ResourceOptions:
         """Have the supervisor end the command after this time or above this memory."""
         if self.timeout is None and self.memory is None:
             return
-        from syncpoint.supervision import child_channel
+        from syncpoint.supervision import report_to_supervisor
 
         byte_limit = parse_bytes(self.memory)
-        if not child_channel.is_supervised():
+        if not report_to_supervisor.is_supervised():
             raise InputError(
                 "--timeout and --memory need a supervised command, and this one runs in the"
                 " process of its caller",
                 cure="use the command syncpoint, without SYNCPOINT_SUPERVISE=0",
             )
-        child_channel.set_limits(self.timeout, byte_limit)
+        report_to_supervisor.set_limits(self.timeout, byte_limit)

@@ -18,7 +18,7 @@ def view(
 ) -> None:
     """Look at a comparison in the browser; Ctrl-C ends it."""
     from syncpoint.page.open_comparison import comparison_id
-    from syncpoint.server.open_comparisons import Library
+    from syncpoint.server.comparison_library import Library
     from syncpoint.server.run_server import serve
 
     library, name = Library([comparison]), comparison_id(comparison)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from syncpoint.comparison.rows import Row
 from syncpoint.metrics.verdict import ReasonCode, Verdict
-from syncpoint.run.model import OtherOutput, Role
+from syncpoint.run.model import Role
+from syncpoint.run.non_tensor_outputs import OtherOutput
 
 if TYPE_CHECKING:
     from syncpoint.comparison.result import Result

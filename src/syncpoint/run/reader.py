@@ -198,7 +198,8 @@ class Run:
         return self._digest
 
     def is_intact(self, tensor: Tensor) -> bool:
-        """Whether the bytes are those that were recorded; True if there is no checksum."""
+        """Whether a tensor of this run has the bytes that were recorded; True if it has no
+        checksum."""
         try:
             self.verify(tensor)
         except FormatError:

@@ -10,7 +10,7 @@ from syncpoint.errors import InputError, SyncpointError
 from syncpoint.page import BUILT_PAGE
 from syncpoint.page.schema import Problem
 from syncpoint.server.access_guard import AccessGuard
-from syncpoint.server.open_comparisons import Library
+from syncpoint.server.comparison_library import Library
 from syncpoint.server.routes import comparisons, details, graphs, sessions, source_code
 from syncpoint.server.session import ComparisonSession
 from syncpoint.version import __version__

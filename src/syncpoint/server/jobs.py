@@ -20,7 +20,7 @@ from syncpoint.comparison.events import Stage
 from syncpoint.comparison.storage.comparison_folder import is_comparison
 from syncpoint.errors import InputError, describe_error
 from syncpoint.page.schema import Problem
-from syncpoint.server.comparison_request import RequestedComparison
+from syncpoint.server.form_request import RequestedComparison
 from syncpoint.server.output_folders import clear_output_folder, create_output_folder
 from syncpoint.server.session_memory import SessionMemory
 from syncpoint.server.session_schema import (
@@ -288,7 +288,9 @@ class JobQueue:
             is_stopped = job.cancelled or self._closed
         if is_stopped:
             process.stop()
-        output = threading.Thread(target=self._read_output, args=(job, process), daemon=True)
+        output = threading.Thread(
+            target=self._append_output_to_log, args=(job, process), daemon=True
+        )
         output.start()
         for event in process.read_events():
             with suppress(ValueError, KeyError, TypeError):
@@ -333,7 +335,8 @@ class JobQueue:
             progress.opened = bool(event["opened"])
             job.log.append(LogLine(seconds=job.elapsed, stage=stage, text=progress.text))
 
-    def _read_output(self, job: Job, process: WorkerProcess) -> None:
+    def _append_output_to_log(self, job: Job, process: WorkerProcess) -> None:
+        """Append what the worker of a job prints to the log of the job, until it ends."""
         for lines in process.read_output():
             with self._changed:
                 for line in lines:

@@ -17,16 +17,15 @@ from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.model import Role
 from syncpoint.run.reader import Run
 from syncpoint.runtimes.import_path import is_import_path
-from syncpoint.runtimes.protocol import ModelPreview, Option, Previews, Runtime
-from syncpoint.runtimes.registry import RUNTIMES, describe_installation, find_runtimes_accepting
+from syncpoint.runtimes.protocol import ModelPreview, Previews, Runtime
+from syncpoint.runtimes.registry import RUNTIMES, find_runtimes_accepting
 from syncpoint.server.allowed_files import AllowedFolders
-from syncpoint.server.session_schema import InputForm, OptionForm, PathPreview, RuntimeForm
+from syncpoint.server.session_schema import InputForm, PathPreview, RuntimeForm
 
 _MAX_SOURCE_BYTES = 4 << 20
 _MAX_FILES = 10_000
 _MAX_CANDIDATES = 24
 _MAX_INPUTS = 32
-_FORM_TYPES = {bool: "boolean", int: "integer", float: "number"}
 
 
 def preview_path(folders: AllowedFolders, text: str) -> PathPreview:
@@ -73,7 +72,7 @@ def _preview(folders: AllowedFolders, text: str) -> PathPreview:
 def _preview_reference(folders: AllowedFolders, text: str) -> PathPreview:
     """Preview a model in Python code, such as `net.py:model`."""
     module, _, attribute = text.rpartition(":")
-    runtimes = _build_runtime_forms(find_runtimes_accepting(text))
+    runtimes = [RuntimeForm.of(runtime) for runtime in find_runtimes_accepting(text)]
     if not module.endswith(".py"):
         message = "Models are code. It runs when you press Compare."
         return _build_preview(text, "model", message, sure=False, runtimes=runtimes)
@@ -114,7 +113,7 @@ def _preview_model(path: Path, text: str, runtimes: list[Runtime]) -> PathPrevie
         "model",
         message,
         sure=sure,
-        runtimes=_build_runtime_forms(runtimes),
+        runtimes=[RuntimeForm.of(runtime) for runtime in runtimes],
         inputs=inputs,
         precision=precision,
     )
@@ -209,38 +208,6 @@ def _list_definitions(path: Path) -> list[str]:
             for alias in node.names:
                 names[alias.asname or alias.name] = None
     return [name for name in reversed(names) if not name.startswith("_") and name.isidentifier()]
-
-
-def _build_runtime_forms(runtimes: list[Runtime]) -> list[RuntimeForm]:
-    return [
-        RuntimeForm(
-            name=runtime.name,
-            version=runtime.version() or "",
-            cure="" if runtime.version() else describe_installation(runtime),
-            options=[_build_option_form(option) for option in runtime.options()],
-        )
-        for runtime in runtimes
-    ]
-
-
-def _build_option_form(option: Option) -> OptionForm:
-    form_type = "choice" if option.choices else _FORM_TYPES.get(option.type, "text")
-    default = option_text(option.default)
-    choices = [option_text(choice) for choice in option.choices]
-    if choices and default not in choices:
-        choices.insert(0, default)
-    return OptionForm(
-        name=option.name,
-        type=form_type,  # type: ignore[arg-type]
-        default=default,
-        help=option.help,
-        choices=choices,
-    )
-
-
-def option_text(value: object) -> str:
-    """Return the value of an option as the command line takes it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _measure_size(path: Path) -> int:

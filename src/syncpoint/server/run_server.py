@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from syncpoint.errors import InputError, MissingExtra
-from syncpoint.server.open_comparisons import Library
+from syncpoint.server.comparison_library import Library
 
 if TYPE_CHECKING:
     import uvicorn
@@ -40,7 +40,7 @@ def serve(
     require_web("view")
     import uvicorn
 
-    from syncpoint.run.storage.table_probe import probe_every_table
+    from syncpoint.run.storage.probe_process import probe_every_table
 
     probe_every_table()
     with bind_socket(port) as listening:

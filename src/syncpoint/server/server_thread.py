@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from syncpoint.errors import CaptureError
 from syncpoint.page.open_comparison import comparison_id
-from syncpoint.server.open_comparisons import Library
+from syncpoint.server.comparison_library import Library
 from syncpoint.server.run_server import bind_socket, open_browser, prepare_server, require_web
 
 if TYPE_CHECKING:

@@ -7,10 +7,13 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from syncpoint.page.schema import Guilt, Level, Number, Problem, Schema
+from syncpoint.runtimes.protocol import Option, Runtime
+from syncpoint.runtimes.registry import describe_installation
 
 Text = Annotated[str, Field(max_length=4000)]
 Word = Annotated[str, Field(max_length=200)]
 State = Literal["queued", "running", "done", "failed", "cancelled"]
+_FORM_TYPES = {bool: "boolean", int: "integer", float: "number"}
 
 
 class OptionForm(Schema):
@@ -22,6 +25,27 @@ class OptionForm(Schema):
     help: str
     choices: list[str]
 
+    @classmethod
+    def of(cls, option: Option) -> OptionForm:
+        """The form field of an option of a runtime."""
+        form_type = "choice" if option.choices else _FORM_TYPES.get(option.type, "text")
+        default = option_text(option.default)
+        choices = [option_text(choice) for choice in option.choices]
+        if choices and default not in choices:
+            choices.insert(0, default)
+        return cls(
+            name=option.name,
+            type=form_type,  # type: ignore[arg-type]
+            default=default,
+            help=option.help,
+            choices=choices,
+        )
+
+
+def option_text(value: object) -> str:
+    """Return the value of an option as the command line takes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
 
 class RuntimeForm(Schema):
     """A runtime that accepts the model."""
@@ -32,6 +56,17 @@ class RuntimeForm(Schema):
     cure: str
     """How to install it, if it is not installed."""
     options: list[OptionForm]
+
+    @classmethod
+    def of(cls, runtime: Runtime) -> RuntimeForm:
+        """The form fields of a runtime."""
+        version = runtime.version() or ""
+        return cls(
+            name=runtime.name,
+            version=version,
+            cure="" if version else describe_installation(runtime),
+            options=[OptionForm.of(option) for option in runtime.options()],
+        )
 
 
 class InputForm(Schema):

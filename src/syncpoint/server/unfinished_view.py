@@ -18,7 +18,7 @@ from typing import Any
 from syncpoint.comparison.storage.file_names import PROGRESS_LOG
 from syncpoint.errors import CaptureError, InputError, describe_error
 from syncpoint.files.writer_lock import RunLock, is_locked
-from syncpoint.server.comparison_request import RequestedComparison
+from syncpoint.server.form_request import RequestedComparison
 from syncpoint.server.worker_process import WorkerProcess
 
 _FOLDER_PREFIX = "syncpoint-looks-"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tempfile import TemporaryDirectory
 
-from syncpoint.supervision.child_channel import register_scratch_folder
+from syncpoint.supervision.report_to_supervisor import register_scratch_folder
 
 
 def scratch_folder() -> TemporaryDirectory[str]:

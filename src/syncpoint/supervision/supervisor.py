@@ -66,10 +66,10 @@ def _run_child(command: Callable[[], int], parent: int, control: int, stack: int
     import atexit
     import faulthandler
 
-    from syncpoint.supervision import child_channel
+    from syncpoint.supervision import report_to_supervisor
     from syncpoint.supervision.process_tree import die_with_parent
 
-    child_channel.connect(control)
+    report_to_supervisor.connect(control)
     die_with_parent(parent)
     if not faulthandler.is_enabled():
         faulthandler.enable(stack)
@@ -83,7 +83,7 @@ def _run_child(command: Callable[[], int], parent: int, control: int, stack: int
         except KeyboardInterrupt:  # outside of the command's own handling
             code = EXIT_INTERRUPTED
         code = _flush(code)
-        child_channel.finish(code)
+        report_to_supervisor.finish(code)
         atexit._run_exitfuncs()
         _flush(code)
     finally:
@@ -109,9 +109,9 @@ def _flush(code: int) -> int:
 def _interrupt(*_: object) -> NoReturn:
     """Raise KeyboardInterrupt and acknowledge it to the parent: Ctrl-C in a terminal reaches both
     processes, but the parent must forward a signal that only it received."""
-    from syncpoint.supervision import child_channel
+    from syncpoint.supervision import report_to_supervisor
 
-    child_channel.acknowledge_interrupt()
+    report_to_supervisor.acknowledge_interrupt()
     raise KeyboardInterrupt
 
 

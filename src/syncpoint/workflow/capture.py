@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syncpoint.errors import CaptureError, InputError, contain_exit
-from syncpoint.supervision.child_channel import activity
+from syncpoint.supervision.report_to_supervisor import activity
 from syncpoint.supervision.scratch_folder import scratch_folder
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syncpoint.errors import InputError, SyncpointError, Unsupported, describe_error
-from syncpoint.supervision.child_channel import activity
+from syncpoint.supervision.report_to_supervisor import activity
 from syncpoint.workflow.capture import capture, describe_model, inputs_of, open_run
 from syncpoint.workflow.recorded_model import attach_session, check_target_model
 

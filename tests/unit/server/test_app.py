@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 from helpers.mixed_comparison import mixed
 from syncpoint.page.open_comparison import comparison_id
 from syncpoint.server.app import create_app
-from syncpoint.server.open_comparisons import Library
+from syncpoint.server.comparison_library import Library
 
 
 @pytest.fixture(scope="module")

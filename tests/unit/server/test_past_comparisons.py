@@ -13,7 +13,7 @@ from syncpoint.errors import FormatError
 from syncpoint.page.open_comparison import OpenComparison
 from syncpoint.run.storage.journal import JournalWriter, encode_frame
 from syncpoint.server.allowed_files import AllowedFolders
-from syncpoint.server.open_comparisons import Library
+from syncpoint.server.comparison_library import Library
 from syncpoint.server.past_comparisons import PastList
 
 

@@ -15,7 +15,7 @@ from syncpoint.errors import InputError
 from syncpoint.page.open_comparison import OpenComparison
 from syncpoint.page.overview import build_overview
 from syncpoint.server.allowed_files import AllowedFolders
-from syncpoint.server.comparison_request import RequestedComparison
+from syncpoint.server.form_request import RequestedComparison
 from syncpoint.server.session_schema import SessionSpec
 from syncpoint.server.unfinished_view import UnfinishedViews, create_view_folder
 

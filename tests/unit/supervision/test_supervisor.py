@@ -12,7 +12,7 @@ import pytest
 PRELUDE = """
 import os, signal, sys, time
 from pathlib import Path
-from syncpoint.supervision import child_channel
+from syncpoint.supervision import report_to_supervisor
 from syncpoint.supervision.scratch_folder import scratch_folder
 from syncpoint.supervision.supervisor import supervise
 """
@@ -35,7 +35,7 @@ def test_the_exit_code_of_a_command_that_finishes_is_its_own(code):
 
 @pytest.mark.parametrize("code", [0, 1, 3])
 def test_a_process_that_ends_itself_has_failed_whatever_its_exit_code(code):
-    done = run(f"with child_channel.activity('capturing net'):\n    os._exit({code})")
+    done = run(f"with report_to_supervisor.activity('capturing net'):\n    os._exit({code})")
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"syncpoint: the process ended with exit code {code} before it had")
@@ -88,9 +88,8 @@ def test_temporary_folders_of_a_process_that_crashed_are_removed(tmp_path):
 
 
 def test_what_was_recorded_before_a_crash_is_named(tmp_path):
-    body = (
-        f"with child_channel.activity('capturing net', Path({str(tmp_path)!r})):\n    os._exit(0)"
-    )
+    activity = f"report_to_supervisor.activity('capturing net', Path({str(tmp_path)!r}))"
+    body = f"with {activity}:\n    os._exit(0)"
     assert "nothing was recorded before that" in run(body).stderr
     (tmp_path / "tensors-00000.partial").touch()
     assert f"what was recorded before is in {tmp_path}" in run(body).stderr
@@ -98,8 +97,8 @@ def test_what_was_recorded_before_a_crash_is_named(tmp_path):
 
 def test_the_activity_is_the_innermost_that_has_not_ended():
     body = (
-        "with child_channel.activity('outer'):\n"
-        "    with child_channel.activity('inner'):\n        pass\n"
+        "with report_to_supervisor.activity('outer'):\n"
+        "    with report_to_supervisor.activity('inner'):\n        pass\n"
         "    os._exit(0)"
     )
     line = run(body).stderr
@@ -108,7 +107,7 @@ def test_the_activity_is_the_innermost_that_has_not_ended():
 
 def test_a_process_that_hangs_is_ended_with_all_that_it_started(tmp_path):
     body = (
-        "import subprocess\nchild_channel.set_limits(1.0, None)\n"
+        "import subprocess\nreport_to_supervisor.set_limits(1.0, None)\n"
         f"child = subprocess.Popen(['sleep', '600'])\nPath({str(tmp_path / 'pid')!r}).write_text("
         "str(child.pid))\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(600)"
     )
@@ -120,7 +119,7 @@ def test_a_process_that_hangs_is_ended_with_all_that_it_started(tmp_path):
 
 def test_memory_of_the_process_and_its_children_counts():
     body = (
-        "import subprocess\nchild_channel.set_limits(None, 300 << 20)\n"
+        "import subprocess\nreport_to_supervisor.set_limits(None, 300 << 20)\n"
         "eat = 'import time; a = bytearray(b\"x\" * (200 << 20)); time.sleep(600)'\n"
         "for _ in range(2): subprocess.Popen([sys.executable, '-c', eat])\ntime.sleep(600)"
     )
@@ -130,12 +129,15 @@ def test_memory_of_the_process_and_its_children_counts():
 
 
 def test_a_process_below_its_limits_is_left_alone():
-    assert run("child_channel.set_limits(60.0, 8 << 30)\ntime.sleep(0.3)\nreturn 3").returncode == 3
+    assert (
+        run("report_to_supervisor.set_limits(60.0, 8 << 30)\ntime.sleep(0.3)\nreturn 3").returncode
+        == 3
+    )
 
 
 def test_a_process_that_a_model_forks_cannot_report_for_the_command():
     body = (
-        "child = os.fork()\nif child == 0:\n    child_channel.finish(0)\n    os._exit(0)\n"
+        "child = os.fork()\nif child == 0:\n    report_to_supervisor.finish(0)\n    os._exit(0)\n"
         "os.waitpid(child, 0)\nos._exit(0)"
     )
     assert run(body).returncode == 2

@@ -1,10 +1,10 @@
 """Read a Parquet table safely: a damaged or absurd table raises an error and does no more harm.
 
 The bytes are read once. If a checksum is recorded they are verified before Polars sees them.
-Otherwise, for files older than checksums, another process decodes them first (`table_probe`), since
-a damaged table can make Polars abort the process that reads it. Then the number of rows is compared
-with the recorded one, and the keys of a long table are read alone and in slices: a few kilobytes of
-Parquet can claim any number of equal rows.
+Otherwise, for files older than checksums, another process decodes them first (`probe_process`),
+since a damaged table can make Polars abort the process that reads it. Then the number of rows is
+compared with the recorded one, and the keys of a long table are read alone and in slices: a few
+kilobytes of Parquet can claim any number of equal rows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from syncpoint.errors import FormatError, InputError, describe_error
 from syncpoint.files.file_checksums import DamagedFileError, FileRecord
 from syncpoint.files.untrusted_files import read_whole
-from syncpoint.run.storage.table_probe import is_every_table_probed, probe
+from syncpoint.run.storage.probe_process import is_every_table_probed, probe
 
 if TYPE_CHECKING:
     import polars as pl

@@ -10,12 +10,8 @@ from typing import Any
 
 from syncpoint.files.file_checksums import DamagedFileError, FileRecord, files_to_json
 from syncpoint.files.sealed_json import read_document, seal_json
-from syncpoint.run.model import (
-    Kept,
-    Observer,
-    OtherOutput,
-    RunInfo,
-)
+from syncpoint.run.model import Kept, Observer, RunInfo
+from syncpoint.run.non_tensor_outputs import OtherOutput
 from syncpoint.run.storage.record_json import (
     expect_object,
     expect_text,

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from syncpoint.run.model import OtherOutput, Part
+from syncpoint.run.model import Part
+from syncpoint.run.non_tensor_outputs import OtherOutput
 from syncpoint.runtimes.protocol import Tree
 from syncpoint.runtimes.torch.ledger import CaptureLedger
 from syncpoint.runtimes.torch.tree_paths import named_leaves

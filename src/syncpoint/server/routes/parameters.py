@@ -12,7 +12,7 @@ from syncpoint.page.open_comparison import OpenComparison
 from syncpoint.page.overview import CHOOSABLE_METRICS
 from syncpoint.page.row_table import RowQuery
 from syncpoint.page.schema import Problem, Sort
-from syncpoint.server.open_comparisons import Library
+from syncpoint.server.comparison_library import Library
 
 PREFIX = "/comparisons/{name}"
 ERRORS: dict[int | str, dict[str, Any]] = {404: {"model": Problem}, 422: {"model": Problem}}

@@ -17,8 +17,8 @@ from syncpoint.runtimes.inputs.shapes import parse_shape
 from syncpoint.runtimes.options import parse_options
 from syncpoint.runtimes.registry import find_runtime, find_runtimes_accepting
 from syncpoint.server.allowed_files import AllowedFolders
-from syncpoint.server.path_preview import option_text, preview_path
-from syncpoint.server.session_schema import PathPreview, SessionSpec, SideSpec
+from syncpoint.server.path_preview import preview_path
+from syncpoint.server.session_schema import PathPreview, SessionSpec, SideSpec, option_text
 
 _GENERATED_INPUTS = re.compile(r"random(:\d+)?|zeros|ones")
 

@@ -76,7 +76,7 @@ class _ProbeProcess:
         self._owner = os.getpid()
         self._process = subprocess.Popen(
             # -P: a file in the current folder must not replace a module of Python.
-            [sys.executable, "-P", "-m", "syncpoint.run.storage.table_probe"],
+            [sys.executable, "-P", "-m", "syncpoint.run.storage.probe_process"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -11,7 +11,7 @@ from helpers.session_server import write_dumps, write_models
 from syncpoint.cli.app import app
 from syncpoint.errors import InputError
 from syncpoint.server.allowed_files import AllowedFolders
-from syncpoint.server.comparison_request import RequestedComparison, find_warnings, preview_side
+from syncpoint.server.form_request import RequestedComparison, find_warnings, preview_side
 from syncpoint.server.session_schema import SessionSpec
 
 

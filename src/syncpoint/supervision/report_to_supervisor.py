@@ -1,4 +1,4 @@
-"""The channel from a supervised command to its supervisor, on the side of the child process.
+"""What a supervised command reports to its supervisor, from the child process.
 
 Messages are lines of JSON in a pipe. Without a supervisor (the Python API, tests) every function
 here does nothing, so callers need not check.
