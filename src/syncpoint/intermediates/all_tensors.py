@@ -25,13 +25,13 @@ from syncpoint.intermediates.run_nodes import unpack_weight
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Edge, Op, OpKey, Role, Tensor, TensorKey
 from syncpoint.runtimes.torch.arrays import dtype_name, to_numpy
-from syncpoint.runtimes.torch.edges import Edges
 from syncpoint.runtimes.torch.node_metadata import (
     collect_attributes,
     describe_op,
     fetch_attribute,
     is_op,
 )
+from syncpoint.runtimes.torch.program import Edges
 from syncpoint.runtimes.torch.tree_paths import input_path, output_paths
 
 

@@ -1,37 +1,88 @@
-"""Steps of a model whose state goes from call to call: buffers and other attributes.
-
-A loop of steps runs on copies of the model, so that the given model never changes. One copy runs
-the plain steps; a second copy is traced if the model is recorded while it runs. The copies share
-the parameters, which take most of the memory.
-"""
+"""States of a model: its tensors by name, restored after a run or passed from step to step."""
 
 from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
+from torch.jit import ScriptModule
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from syncpoint.errors import CaptureError
 from syncpoint.runtimes.exception_text import one_line
 from syncpoint.runtimes.protocol import Tree
-from syncpoint.runtimes.session import RunTotals
-from syncpoint.runtimes.torch.arrays import clone_tensor
+from syncpoint.runtimes.torch.arrays import clone_tensor, has_same_bits
 from syncpoint.runtimes.torch.in_place_writes import find_written_tensors, storage_id
 from syncpoint.runtimes.torch.load_model import LoadedModel
-from syncpoint.runtimes.torch.model_tensors import find_own_tensors, named_tensors, tensor_identity
 
 _MAX_DEPTH = 4
 """How deep to search objects that are not modules for values that a call changed."""
+
 _MODULE_ATTRIBUTES = frozenset(vars(nn.Module()))
 """Attributes that every module has: hooks, modes, and the dicts of its tensors."""
+
+
+def named_tensors(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Parameters, then buffers, under every name they have."""
+    yield from model.named_parameters(remove_duplicate=False)
+    yield from model.named_buffers(remove_duplicate=False)
+
+
+def tensor_identity(tensor: torch.Tensor) -> object:
+    """A value that is equal for two tensors with the same memory and the same layout."""
+    place = tensor.data_ptr() if tensor.layout is torch.strided and tensor.numel() else 0
+    return (place, tensor.dtype, tensor.shape, tensor.stride()) if place else id(tensor)
+
+
+def find_own_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
+    """The tensors of the model by their first name, with unregistered buffers."""
+    tensors: dict[str, torch.Tensor] = {}
+    identities: set[object] = set()
+    unregistered = (
+        (f"{path}.{name}" if path else name, value)
+        for path, module in model.named_modules()
+        for name, value in vars(module).items()
+    )
+    for name, tensor in (*named_tensors(model), *unregistered):
+        if isinstance(tensor, torch.Tensor) and tensor_identity(tensor) not in identities:
+            identities.add(tensor_identity(tensor))
+            tensors[name] = tensor
+    return tensors
+
+
+@contextlib.contextmanager
+def preserve_state(model: nn.Module) -> Iterator[None]:
+    """Restore the buffers and attributes of a model after a run."""
+    attribute_copies = [
+        (holder, dict(holder)) for module in model.modules() for holder in _attribute_dicts(module)
+    ]
+    tensor_copies = [
+        (tensor, tensor.detach().clone())
+        for tensor in find_own_tensors(model).values()
+        if not isinstance(tensor, nn.Parameter)
+    ]
+    try:
+        yield
+    finally:
+        for attributes, before in attribute_copies:
+            for name in [n for n in attributes if n not in before]:
+                del attributes[name]
+            attributes.update({n: v for n, v in before.items() if attributes.get(n) is not v})
+        for tensor, value in tensor_copies:
+            if not has_same_bits(tensor, value):
+                tensor.copy_(value)
+
+
+def _attribute_dicts(module: nn.Module) -> list[dict[str, Any]]:
+    """The dicts of a module in which code may replace values."""
+    # TorchScript has no such dicts; its buffers can be written to but not replaced.
+    return [] if isinstance(module, ScriptModule) else [vars(module), module._buffers]
 
 
 class StepLoop:
@@ -117,23 +168,6 @@ class StepLoop:
 
     def _own_tensors(self) -> dict[str, torch.Tensor]:
         return find_own_tensors(self._plain)
-
-
-@dataclass
-class LoopTotals(RunTotals):
-    """The totals of a run, and the loop whose steps its samples may be."""
-
-    loop: StepLoop | None = None
-    """None where the samples are not steps."""
-
-    def run_next_step(
-        self, loaded_model: LoadedModel, args: tuple[Any, ...], kwargs: dict[str, Any], seed: int
-    ) -> None:
-        """Make the next step of the loop; the first call starts the loop."""
-        if self.loop is None:
-            self.loop = StepLoop(loaded_model, args, kwargs)
-        torch.manual_seed(seed)
-        self.loop.step(args, kwargs)
 
 
 class _ParameterGuard(TorchDispatchMode):  # type: ignore[no-untyped-call]

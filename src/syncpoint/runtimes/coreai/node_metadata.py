@@ -1,24 +1,23 @@
-"""Reads the debug information of an asset: torch nodes, modules and source lines of its kernels.
-
-The runtime returns it as JSON with tagged values. Kernels of a body that several calls share (the
-converter makes one body for all layer norms of a shape) all have the information of one of the
-calls; `kernel_to_op.py` corrects that.
-"""
+"""Names, modules, torch nodes and source lines of kernels, from the debug information."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from syncpoint.errors import FormatError
 from syncpoint.run.model import Frame
 
 _NAMES = re.compile(r'identifiers = \[((?:"[^"]*"(?:, )?)+)\]')
+
 _STACK = re.compile(r'"call_stack": \[((?:"[^"]*"(?:, )?)+)\]')
+
 _LINE = re.compile(r'loc\("(?P<file>[^"]+)":(?P<line>\d+):')
+
+_PREFIXES = ("call.", "coreai.", "decomposable.", "broadcasting_")
 
 
 @dataclass(frozen=True)
@@ -154,3 +153,30 @@ def parse_location(location: str) -> DebugInfo:
 
 def _strings(text: str) -> list[str]:
     return re.findall(r'"([^"]*)"', text)
+
+
+def short_type(name: str) -> str:
+    """Return the type of a kernel or an op without the prefixes in which the two differ."""
+    for prefix in _PREFIXES:
+        name = name.removeprefix(prefix)
+    return name
+
+
+@dataclass
+class KernelNames:
+    """The names of kernels, the same in all parts of a run."""
+
+    debug: Mapping[int, DebugInfo]
+    """By the id of a kernel."""
+    names: dict[int, str] = field(default_factory=dict)
+    used: set[str] = field(default_factory=set)
+
+    def name_of(self, kernel: int, type: str, debug: DebugInfo) -> str:
+        """Return the torch node that a kernel completes, or else its type and id."""
+        if kernel not in self.names:
+            name = debug.origins[-1] if debug.completes and debug.origins else ""
+            if not name or name.startswith("@") or name in self.used:
+                name = f"{short_type(type)}_{kernel}"
+            self.names[kernel] = name
+            self.used.add(name)
+        return self.names[kernel]
