@@ -14,7 +14,7 @@ from syncpoint.comparison.introduced_error.grids_between_sync_points import Inte
 from syncpoint.diagnosis.budget import read_real_values
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
-from syncpoint.diagnosis.numerics.clipping import find_integer_grids
+from syncpoint.diagnosis.numerics.quantization_ranges import find_integer_grids
 from syncpoint.matching.op_kinds import op_class
 from syncpoint.run.model import Edge, Kept, Role, Tensor, TensorKey
 from syncpoint.run.statistics import finite_rms

@@ -1,8 +1,4 @@
-"""Evaluate the reference's ops in float64: with NumPy alone, or with its model where that can.
-
-A NumPy op is used only after it has reproduced its recorded output from its recorded inputs, up to
-rounding: the record of an op may not say everything that it did.
-"""
+"""Evaluates regions of the reference in float64 with NumPy alone, where its model cannot."""
 
 from __future__ import annotations
 
@@ -14,7 +10,7 @@ from numpy.typing import NDArray
 
 from syncpoint.comparison.operands import dequantize, operand_of
 from syncpoint.diagnosis.budget import MAX_REGION_ELEMENTS, check_time, note_too_large
-from syncpoint.diagnosis.numpy_ops.op_arguments import Bound
+from syncpoint.diagnosis.numpy_ops.recorded_op import Bound
 from syncpoint.diagnosis.numpy_ops.registry import is_known, readings, results
 from syncpoint.errors import SyncpointError, Unsupported
 from syncpoint.run.dtypes import DTYPES, Kind

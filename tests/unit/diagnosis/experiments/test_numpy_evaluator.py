@@ -7,7 +7,7 @@ import torch.nn.functional as F  # noqa: N812
 from onnx import TensorProto, helper, numpy_helper
 
 import syncpoint as sp
-from syncpoint.diagnosis.experiments.reference_evaluators import NumpyEvaluator
+from syncpoint.diagnosis.experiments.numpy_evaluator import NumpyEvaluator
 from syncpoint.errors import Unsupported
 from syncpoint.run.model import Edge, TensorKey
 from syncpoint.runtimes.protocol import Region

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from syncpoint.diagnosis.numpy_ops.op_arguments import (
+from syncpoint.diagnosis.numpy_ops.products_and_convolutions import padded
+from syncpoint.diagnosis.numpy_ops.recorded_op import (
     Array,
     Bound,
     Reader,
@@ -16,7 +17,6 @@ from syncpoint.diagnosis.numpy_ops.op_arguments import (
     axes,
     named,
 )
-from syncpoint.diagnosis.numpy_ops.products import padded
 
 _END = 1 << 62
 

@@ -1,4 +1,4 @@
-"""Binds a recorded op to the function that computes it, with its arguments."""
+"""A recorded op: its name, its arguments, and the function that computes it."""
 
 from __future__ import annotations
 

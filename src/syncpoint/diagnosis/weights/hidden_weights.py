@@ -3,27 +3,26 @@ running the reference's op with it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.diagnosis.budget import read_real_values
 from syncpoint.diagnosis.case import Case
-from syncpoint.diagnosis.experiments.proof import Proof, prove_change, prove_result
+from syncpoint.diagnosis.experiments.proof import Proof, prove_change
 from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
-from syncpoint.diagnosis.weights.recorded_parameters import find_target_parameters_behind
 from syncpoint.diagnosis.weights.relations import (
     Relation,
     describe_difference,
     distance,
     find_relation,
+    group_by_channel,
     propose_integer_rounding,
 )
 from syncpoint.diagnosis.weights.solve_from_outputs import SolvedWeight, solve_weights
-from syncpoint.matching.op_kinds import op_class, op_kind
+from syncpoint.matching.op_kinds import op_kind
 from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.model import Edge, Kept, Role
 
@@ -31,8 +30,10 @@ Values = NDArray[np.float64]
 
 _MAX_OTHER_WEIGHTS = 16
 """Maximum number of other weights of the same shape to try."""
+
 _MAX_PERMUTED_CHANNELS = 512
 """Maximum number of channels to search for a permutation."""
+
 _MAX_WEIGHT_ELEMENTS = 1 << 24
 """Maximum number of elements of a weight to guess."""
 
@@ -126,18 +127,13 @@ def _propose_reordered_rows(
         if before.shape[axis] != weight.shape[0]:
             continue
         order = _match_channels(
-            *(_group_by_channel(v, axis) for v in (before, experiment.truth, experiment.target))
+            *(group_by_channel(v, axis) for v in (before, experiment.truth, experiment.target))
         )
         if order is None or (order == np.arange(len(order))).all():
             continue
         moved = int((order != np.arange(len(order))).sum())
         words = f"has {moved} of {len(order)} rows in another order"
         yield Relation("permuted", words, weight[order])
-
-
-def _group_by_channel(values: NDArray[Any], axis: int) -> Values:
-    channels: Values = np.moveaxis(np.asarray(values, np.float64), axis, 0)
-    return channels.reshape(len(channels), -1)
 
 
 def _match_channels(before: Values, truth: Values, target: Values) -> NDArray[np.int64] | None:
@@ -247,57 +243,3 @@ def _solve_bias(
             )
             return HiddenWeight(edge, kind, words, proof, 0.75)
     return None
-
-
-def find_unpaired_weight(
-    case: Case, experiment: RegionExperiment, edges: Sequence[Edge]
-) -> tuple[Edge, str, Values, Proof] | None:
-    """Find an unmatched parameter of the target with which the reference's op gives the target's
-    numbers, as stored or transposed."""
-    for key in find_target_parameters_behind(case, experiment.row.target.key):
-        tensor = case.target.tensor(key) if case.target is not None else None
-        if case.target is None or tensor is None or tensor.kept is not Kept.VALUES:
-            continue
-        if tensor.quantization is not None:
-            continue  # quantized weights are checked for wrong scales first
-        target_weight = read_real_values(case.target, tensor)
-        if target_weight is None:
-            continue
-        for edge in edges:
-            for form in _list_forms(experiment, edge, target_weight):
-                proof = prove_result(experiment, experiment.run_with({edge: form}))
-                if proof is not None and proof.explains:
-                    return edge, str(key.op), np.asarray(form, np.float64), proof
-    return None
-
-
-def _list_forms(
-    experiment: RegionExperiment, edge: Edge, target_weight: Values
-) -> Iterator[Values]:
-    """Yield the forms in which a parameter of the target can replace the reference's: as stored,
-    transposed, and without the scale of a folded norm."""
-    shape = experiment.inputs[edge].shape
-    plain = [form for form in (target_weight, target_weight.T) if form.ndim and form.shape == shape]
-    yield from plain
-    gain = _find_gain_behind(experiment, edge) if plain and len(shape) > 1 else None
-    if gain is not None and len(gain) == shape[0]:
-        yield from (form / gain.reshape(-1, *[1] * (form.ndim - 1)) for form in plain)
-
-
-def _find_gain_behind(experiment: RegionExperiment, edge: Edge) -> Values | None:
-    """Return the factor per channel of the batch norm right behind the op that reads a parameter;
-    None if there is no such norm."""
-    op = next((op for op in experiment.ops if edge in op.inputs), None)
-    norms = [n for n in experiment.ops if op is not None and Edge(op.key) in n.inputs[:1]]
-    if op is None or len(norms) != 1 or op_class(norms[0].type) != "batch_norm":
-        return None
-    before, after = experiment.output(op), experiment.output(norms[0])
-    if before is None or after is None or before.ndim < 2 or before.shape != after.shape:
-        return None
-    own, exact = (_group_by_channel(v, 1) for v in (before, after))
-    own, exact = (v - v.mean(1, keepdims=True) for v in (own, exact))
-    spread = np.square(own).sum(1)
-    if not np.isfinite(own + exact).all() or not spread.all():
-        return None
-    gain: Values = (own * exact).sum(1) / spread
-    return gain if gain.all() else None
