@@ -16,7 +16,7 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
-from syncpoint.dumps.aimodelintermediates.folder_writer import IntermediatesWriter
+from syncpoint.dumps.aimodelintermediates.save_folder import IntermediatesWriter
 from syncpoint.dumps.aimodelintermediates.syncpoint_keys import make_entry_facts
 from syncpoint.dumps.aimodelintermediates.widened_values import widen
 from syncpoint.errors import Unsupported

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from syncpoint.dumps.aimodelintermediates.folder_writer import IntermediatesWriter
+from syncpoint.dumps.aimodelintermediates.save_folder import IntermediatesWriter
 from syncpoint.errors import CaptureError, describe_error
 from syncpoint.intermediates.categories import categorize_node
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from syncpoint.ascend.dumps.file_names import find_full_name, parse_device_name, read_mapping
-from syncpoint.ascend.dumps.rule_file import RuleFile
 from syncpoint.errors import FormatError, InputError
-from syncpoint.files.untrusted_files import path_inside, require_folder
-
-_GENERATED = re.compile(r"ge_default_[0-9]+_([0-9]+)")
+from syncpoint.files.untrusted_files import require_folder
 
 
 @dataclass(frozen=True)
@@ -57,44 +53,6 @@ def latest_steps(folders: Iterable[StepFolder]) -> list[StepFolder]:
     for folder in sorted(folders, key=_sort_key):
         last[folder.device, folder.model, folder.model_id] = folder
     return list(last.values())
-
-
-def load_rule_files(path: Path) -> dict[str, RuleFile]:
-    """Load the rule files of a folder, by the names of their graphs."""
-    rule_files: dict[str, RuleFile] = {}
-    for name in sorted(p.name for p in require_folder(path, "a folder of rule files").iterdir()):
-        if not name.endswith(".json"):
-            continue
-        rule = RuleFile.load(path_inside(path, name))
-        for graph in dict.fromkeys(rule.graphs):
-            if graph in rule_files:
-                raise FormatError(
-                    f"{path} has two rule files for the graph {graph}:"
-                    f" {rule_files[graph].path.name} and {name}",
-                    cure="remove one of them",
-                )
-            rule_files[graph] = rule
-    if not rule_files:
-        raise InputError(f"{path} has no rule files (.json)", cure="check the path")
-    return rule_files
-
-
-def find_rule_file(model: str, rule_files: Mapping[str, RuleFile]) -> tuple[str, RuleFile] | None:
-    """Find the graph of a model and its rule file, or None.
-
-    By name, else by the number that the converter gave it if only one graph has that number.
-    """
-    if model in rule_files:
-        return model, rule_files[model]
-    number = _GENERATED.fullmatch(model)
-    if number is None:
-        return None
-    same_number = [
-        name
-        for name in rule_files
-        if (m := _GENERATED.fullmatch(name)) is not None and m[1] == number[1]
-    ]
-    return (same_number[0], rule_files[same_number[0]]) if len(same_number) == 1 else None
 
 
 def _walk_step_folders(root: Path) -> Iterator[StepFolder]:

@@ -1,17 +1,24 @@
-"""Add missing and damaged files to the result: a comparison of two runs does not know them."""
+"""Completes a result: missing and damaged files, notes at the first divergence, warnings on ops."""
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import replace
 
 from syncpoint.ascend.matching.plan import ComparisonPlan, PlanEntry
-from syncpoint.ascend.mode.first_divergence_notes import note_first_divergence
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import End, Row
 from syncpoint.comparison.unmatched import UnmatchedTensor
 from syncpoint.metrics.verdict import Reason, ReasonCode
 from syncpoint.run.model import OpKey, Role, TensorKey
+
+FIRST = "where the two part first"
+WRONG_INPUT = (
+    "what it was given is off already: the error came in before it, where nothing is compared"
+)
+
+_MAX_LISTED = 5
+"""Names in a warning before it says how many more."""
 
 
 def complete_result(result: Result, plan: ComparisonPlan, counts_missing: bool = False) -> Result:
@@ -98,3 +105,39 @@ def _damaged_row(entry: PlanEntry, key: TensorKey, evidence: str) -> Row:
         unmeasured=why,
         why=why,
     )
+
+
+def note_first_divergence(result: Result) -> Result:
+    """Note the ops where the two runs diverge first, and whether their inputs are wrong already."""
+    first = {row.target.key for row in result.first_divergence}
+    wrong_inputs = {
+        row.target.key.op
+        for row in result.rows
+        if row.target.key.role is Role.INPUT and row.verdict.severity
+    }
+
+    def add_notes(row: Row) -> Row:
+        if row.target.key not in first:
+            return row
+        notes = (FIRST, WRONG_INPUT) if row.target.key.op in wrong_inputs else (FIRST,)
+        return replace(row, notes=(*row.notes, *notes))
+
+    warnings = [
+        f"{row.target.label}: {WRONG_INPUT}"
+        for row in result.first_divergence
+        if row.target.key.op in wrong_inputs
+    ]
+    return replace(
+        result,
+        rows=[add_notes(row) for row in result.rows],
+        warnings=tuple(dict.fromkeys([*result.warnings, *warnings])),
+    )
+
+
+def warn_of_ops(statement: str, names: Iterable[str]) -> Iterator[str]:
+    """One warning on the named ops, with the first names; none if there are no names."""
+    unique = list(dict.fromkeys(name for name in names if name))
+    if unique:
+        remaining = len(unique) - _MAX_LISTED
+        more = f" and {remaining} more" if remaining > 0 else ""
+        yield f"{len(unique)} ops {statement}: {', '.join(unique[:_MAX_LISTED])}{more}"

@@ -1,9 +1,4 @@
-"""The plan for a GE dump against the FX graph that it was made from.
-
-The graph says for every output of an op which tensor of the FX graph it is. Inputs are paired by
-their index. If the graph says which op computes an input, the argument of the FX node that holds
-the output of this producer is used, so that arguments in another order are not mixed up.
-"""
+"""The reference of a GE dump: the FX graph that it was made from, or a GE dump without fusion."""
 
 from __future__ import annotations
 
@@ -19,16 +14,21 @@ from syncpoint.ascend.matching.torchair.fused_ops import (
     fx_nodes,
     fx_output,
 )
-from syncpoint.ascend.matching.torchair.graph_plan import GraphEntry
-from syncpoint.ascend.matching.torchair.planner import MOVES_ONLY, GraphPlanner
-from syncpoint.ascend.matching.torchair.reference_lookup import ReferenceOps, TensorLookup
-from syncpoint.ascend.matching.torchair.unmatched_reference import unmatched_tensors
+from syncpoint.ascend.matching.torchair.planner import (
+    MOVES_ONLY,
+    GraphEntry,
+    GraphPlanner,
+    ReferenceOps,
+    TensorLookup,
+    unmatched_tensors,
+)
 from syncpoint.errors import SyncpointError
 from syncpoint.matching.views import View
 from syncpoint.run.model import Op, Role, Tensor
 
 _INPUT_TYPES = frozenset({"", "Data", "RefData", "Variable", "VariableV2"})
 """Types of ops that compute nothing; "" if the graph does not say the type."""
+
 _VALUE_PRESERVING_TYPES = frozenset(
     {
         *("Cast", "TransData", "Identity", "Reshape", "Flatten", "FlattenV2", "ExpandDims"),
@@ -36,8 +36,10 @@ _VALUE_PRESERVING_TYPES = frozenset(
     }
 )
 """Types of ops whose output is their first input in another dtype or shape."""
+
 _MAX_PRESERVING_OPS = 64
 """Maximum number of such ops in a row to look through."""
+
 _MAX_COMPARED_ELEMENTS = 4096
 """Elements that decide whether two tensors of the FX dump are the same."""
 
@@ -191,3 +193,55 @@ def _replace_lookup(
         extra=extra,
         sure=sure,
     )
+
+
+class GePlanner(GraphPlanner):
+    """Pairs ops of the same name, and fused ops with the ops that they were made from."""
+
+    evidence = "the same name in the GE graph"
+
+    def _pair_op(self, entry: GraphEntry, op: Op, reference: ReferenceOps) -> Iterator[GraphEntry]:
+        name = op.key.op
+        if reference.op(name) is not None:
+            for tensor in self._tensors(entry, op):
+                lookup = reference.find(name, tensor.key.role, tensor.key.index)
+                yield self._pair_tensor(entry, tensor, lookup, reference)
+            for role in (Role.INPUT, Role.OUTPUT):
+                yield from unmatched_tensors(entry.graph, reference, name, role)
+            return
+        names = self._names.get(entry.graph)
+        parts = names.parts(name) if names is not None else ()
+        if len(parts) > 1:
+            yield from self._pair_fused_op(entry, op, parts, reference)
+        elif any(moving_type in op.type for moving_type in MOVES_ONLY):
+            yield from self._pair_with_own_input(entry, op, extra=True)
+        else:
+            for tensor in self._tensors(entry, op):
+                yield self._unpaired(entry, tensor, f"the golden dump has no {name}")
+
+    def _pair_fused_op(
+        self, entry: GraphEntry, op: Op, parts: tuple[GraphOp, ...], reference: ReferenceOps
+    ) -> Iterator[GraphEntry]:
+        inputs = external_inputs(parts)
+        for part in parts:
+            reference.why_unused[part.name] = f"inside of the fused op {op.key.op}"
+        for tensor in self._tensors(entry, op):
+            if tensor.key.role is Role.INPUT:
+                lookup = self._find_input(parts, inputs, tensor, reference)
+            else:
+                lookup = reference.find(parts[-1].name, Role.OUTPUT, tensor.key.index)
+            yield self._pair_tensor(entry, tensor, lookup, reference)
+
+    def _find_input(
+        self,
+        parts: tuple[GraphOp, ...],
+        inputs: list[ExternalInput],
+        tensor: Tensor,
+        reference: ReferenceOps,
+    ) -> TensorLookup:
+        index = tensor.key.index
+        if index < len(inputs):
+            return reference.find(inputs[index].op.name, Role.INPUT, inputs[index].index)
+        if not inputs:  # the graph does not say what its ops read
+            return reference.find(parts[0].name, Role.INPUT, index)
+        return TensorLookup(why=f"the parts of {parts[0].name} ... have {len(inputs)} inputs")
