@@ -26,7 +26,7 @@ from syncpoint.run.model import WHOLE, TensorKey
 from syncpoint.runtimes.options import parse_options
 from syncpoint.runtimes.protocol import Inputs
 from syncpoint.runtimes.registry import find_runtime
-from syncpoint.runtimes.torch.ledger import CaptureLedger
+from syncpoint.runtimes.torch.capture import CaptureLedger
 
 MODELS = {"ResNet-18": (make_resnet, resnet_inputs), "GPT-2": (make_gpt, gpt_inputs)}
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from helpers.msprobe_dumps import real, tensor, write
 from helpers.refusals import refused
-from syncpoint.ascend.msprobe.pickled import read_pickled_tensor
+from syncpoint.ascend.msprobe.pickled_tensor import read_pickled_tensor
 from syncpoint.ascend.msprobe.pt_file import locate_tensor
 from syncpoint.dumps.open_dump import open_dump
 from syncpoint.dumps.registry import find_format

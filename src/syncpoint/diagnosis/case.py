@@ -6,7 +6,6 @@ Everything is read and computed when a cause needs it: a few ops explain most co
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from collections.abc import Set as AbstractSet
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from math import prod
@@ -19,7 +18,6 @@ from numpy.typing import NDArray
 from syncpoint.comparison.engine import Options, compare
 from syncpoint.comparison.findings import Finding
 from syncpoint.comparison.introduced_error.local_calculation import LocalCalculation
-from syncpoint.comparison.introduced_error.regions import NoRegion, RegionTooLarge
 from syncpoint.comparison.operands import dequantize, fit_view, operand_of
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import End, Row
@@ -27,13 +25,12 @@ from syncpoint.comparison.sides import Sides, build_sides
 from syncpoint.diagnosis import budget
 from syncpoint.diagnosis import large_tensor_samples as samples
 from syncpoint.diagnosis.budget import Budget
-from syncpoint.diagnosis.experiments.reference_evaluators import FallbackEvaluator, NumpyEvaluator
-from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
+from syncpoint.diagnosis.experiments.numpy_evaluator import FallbackEvaluator, NumpyEvaluator
+from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment, build_experiment
 from syncpoint.diagnosis.folded_norms import drop_folded_norms
 from syncpoint.diagnosis.guilty_ops import ValueChecks, find_guilty
 from syncpoint.errors import SyncpointError
 from syncpoint.matching.matchers.map_file import MapFile
-from syncpoint.matching.op_kinds import op_class
 from syncpoint.matching.views import View
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.dtypes import DTYPES
@@ -45,8 +42,6 @@ Array = NDArray[Any]
 Values = NDArray[np.float64]
 _MAX_ERROR_ROUNDINGS = 4
 """Roundings of the greatest value up to which an op is innocent."""
-_MAX_PARTS = 4
-"""Parts of a split tensor to consider."""
 
 
 @dataclass(frozen=True)
@@ -216,7 +211,7 @@ class Case:
     def pair(self, row: Row) -> tuple[Values | None, Values | None]:
         """Return target and reference of a row in float64, as `values` does; for tensors that are
         too large, a sample with the same positions of both."""
-        target, reference = (self._tensor(side, row) for side in ("target", "reference"))
+        target, reference = (self.find_tensor(side, row) for side in ("target", "reference"))
         sizes = [tensor.count for tensor in (target, reference) if tensor is not None]
         if max(sizes, default=0) <= budget.MAX_ELEMENTS:
             return self.values("target", row), self.values("reference", row)
@@ -225,7 +220,7 @@ class Case:
         worst = (row.numbers or {}).get("max_abs_index")
         places = samples.choose_sample(reference.shape, None if worst is None else int(worst))
         try:
-            target_values = self._sample_target(row, target, places)
+            target_values = samples.sample_target(self.target, target, row, places)
             reference_values = samples.sample_tensor(self.reference, reference, places)
             counted = self.counted_mask(row)
             if counted is not None and target_values is not None and reference_values is not None:
@@ -239,20 +234,6 @@ class Case:
         self.budget.samples[row.target.key] = samples.describe_sample(places, reference.shape)
         return target_values, reference_values
 
-    def _sample_target(self, row: Row, tensor: Tensor, places: samples.Places) -> Values | None:
-        """Read the target at positions of the reference; None if that needs a full copy."""
-        if self.target is None:
-            return None
-        if not row.view and tensor.shape == row.reference.shape:
-            return samples.sample_tensor(self.target, tensor, places)
-        if tensor.quantization is not None:
-            return None  # all of it would be dequantized first
-        operand = operand_of(self.target, tensor)
-        operand, _ = fit_view(operand, View(row.view), row.reference.shape)
-        if operand.array.shape != row.reference.shape:
-            return None
-        return samples.sample_operand(operand, places)
-
     def is_sampled(self, row: Row) -> bool:
         """Whether `pair` returned a sample of this row."""
         return row.target.key in self.budget.samples
@@ -264,7 +245,7 @@ class Case:
         The target is in the layout of the reference and equal to it in masked positions.
         """
         budget.check_time()
-        run, tensor = self.run(side), self._tensor(side, row)
+        run, tensor = self.run(side), self.find_tensor(side, row)
         if run is None or tensor is None:
             return None
         if tensor.count > budget.MAX_ELEMENTS:
@@ -289,7 +270,7 @@ class Case:
             return None
         return np.where(counted, target, reference)
 
-    def _tensor(self, side: str, row: Row) -> Tensor | None:
+    def find_tensor(self, side: str, row: Row) -> Tensor | None:
         """Return the record of one side of a row, if its values were kept."""
         run = self.run(side)
         end: End = row.target if side == "target" else row.reference
@@ -355,8 +336,8 @@ class Case:
         output = self.maker(row)
         norm = self._folded_norms.get(row.target.key)
         if output is None or norm is None:
-            return self._experiment_on(row, output)
-        return self._experiment_on(row, TensorKey(norm, part=output.part), {output})
+            return build_experiment(self, row, output)
+        return build_experiment(self, row, TensorKey(norm, part=output.part), {output})
 
     def widen_experiment(self, row: Row) -> tuple[RegionExperiment, list[Row]] | None:
         """Return the experiment on a row together with the guilty ops right before it, and the
@@ -369,76 +350,8 @@ class Case:
             if (key := TensorKey(e.op, e.role, e.index, row.reference.key.part)) in guilty
         ]
         keys = {r.reference.key for r in read}
-        wider = self._experiment_on(row, self.maker(row), keys) if keys else None
+        wider = build_experiment(self, row, self.maker(row), keys) if keys else None
         return (wider, read) if wider is not None else None
-
-    def _experiment_on(
-        self, row: Row, output: TensorKey | None, through: AbstractSet[TensorKey] = frozenset()
-    ) -> RegionExperiment | None:
-        introducer = self.introducer
-        tensor = self._tensor("target", row)
-        if introducer is None or output is None or tensor is None:
-            return None
-        if tensor.count > budget.MAX_ELEMENTS:
-            budget.note_too_large(tensor.key, tensor.count)
-            return None
-        try:
-            exact = introducer.evaluate_exactly(output.op, [output.index], output.part, through)
-        except RegionTooLarge as error:
-            budget.note_too_large(row.target.key, error.elements)
-            return None
-        except (NoRegion, SyncpointError, KeyError, ValueError):
-            return None
-        target = self.values("target", row)
-        if target is None:
-            return None
-        truth = exact.outputs.get(output.index)
-        if truth is None or truth.shape != target.shape:
-            return None
-        counted = self.counted_mask(row)
-        if counted is not None:
-            target = np.where(counted, target, truth)
-        ops = tuple(op for k in exact.region.ops if (op := self.op("reference", k)) is not None)
-        return RegionExperiment(
-            row=row,
-            ops=ops,
-            region=exact.region,
-            inputs=exact.inputs,
-            target=target,
-            truth=truth,
-            session=introducer.session,
-            siblings={e: self._read_siblings(e, output.part) for e in exact.region.inputs},
-            kept=counted,
-        )
-
-    @cached_property
-    def _readers_by_type(self) -> dict[tuple[str, Edge], list[Op]]:
-        """Type and first operand -> the reference's ops of that type that read it."""
-        readers: dict[tuple[str, Edge], list[Op]] = {}
-        for op in self.reference.ops if self.reference is not None else ():
-            if op.inputs:
-                readers.setdefault((op.type, op.inputs[0]), []).append(op)
-        return readers
-
-    def _read_siblings(self, edge: Edge, part: Part) -> dict[Edge, NDArray[Any]]:
-        """Return the target's values of the other parts of the tensor that `edge` is a part of."""
-        op = self.op("reference", edge.op) if edge.role is Role.OUTPUT else None
-        introducer = self.introducer
-        if op is None or not op.inputs or introducer is None:
-            return {}
-        if op_class(op.type) not in ("split", "slice"):
-            return {}
-        beside = [o.key for o in self._readers_by_type[op.type, op.inputs[0]]][:_MAX_PARTS]
-        row_by_reference = introducer.by_reference
-        own = row_by_reference.get(TensorKey(edge.op, index=edge.index, part=part))
-        siblings = {}
-        for other in (Edge(key, index) for key in beside for index in range(_MAX_PARTS)):
-            row = row_by_reference.get(TensorKey(other.op, index=other.index, part=part))
-            if other == edge or row is None or own is None:
-                continue
-            if row.reference.shape == own.reference.shape:
-                siblings[other] = introducer.target_value(other, part)
-        return siblings
 
     # Running models
 

@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.comparison.operands import dequantize, operand_of
+from syncpoint.comparison.operands import dequantize, fit_view, operand_of
+from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.budget import MAX_ELEMENTS, check_time
+from syncpoint.matching.views import View
 from syncpoint.metrics import Operand
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Quantization, Tensor
@@ -96,6 +98,22 @@ def sample_tensor(run: Run | None, tensor: Tensor, places: Places) -> Values | N
     stored = np.concatenate(pieces).reshape(*shape[:axis], -1, *shape[axis + 1 :])
     remaining = (*places[:axis], np.arange(stored.shape[axis]), *places[axis + 1 :])
     return sample_operand(Operand(stored, tensor.dtype), remaining)
+
+
+def sample_target(target: Run | None, tensor: Tensor, row: Row, places: Places) -> Values | None:
+    """Read a tensor of the target at positions of its row's reference; None if that needs a full
+    copy."""
+    if target is None:
+        return None
+    if not row.view and tensor.shape == row.reference.shape:
+        return sample_tensor(target, tensor, places)
+    if tensor.quantization is not None:
+        return None  # all of it would be dequantized first
+    operand = operand_of(target, tensor)
+    operand, _ = fit_view(operand, View(row.view), row.reference.shape)
+    if operand.array.shape != row.reference.shape:
+        return None
+    return sample_operand(operand, places)
 
 
 def _list_runs(indices: NDArray[np.int64]) -> list[tuple[int, int]]:

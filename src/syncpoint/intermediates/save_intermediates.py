@@ -15,7 +15,7 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
-from syncpoint.dumps.aimodelintermediates.folder_writer import SUFFIX, IntermediatesWriter
+from syncpoint.dumps.aimodelintermediates.save_folder import SUFFIX, IntermediatesWriter
 from syncpoint.dumps.aimodelintermediates.syncpoint_keys import make_run_facts
 from syncpoint.errors import InputError
 from syncpoint.intermediates.coreai_mappings import read_mappings

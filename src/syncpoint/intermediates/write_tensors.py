@@ -17,7 +17,7 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
-from syncpoint.dumps.aimodelintermediates.folder_writer import IntermediatesWriter
+from syncpoint.dumps.aimodelintermediates.save_folder import IntermediatesWriter
 from syncpoint.dumps.aimodelintermediates.syncpoint_keys import make_entry_facts
 from syncpoint.dumps.aimodelintermediates.widened_values import widen
 from syncpoint.errors import CaptureError, Unsupported, describe_error
@@ -25,13 +25,13 @@ from syncpoint.intermediates.run_nodes import input_paths_of_nodes, unpack_weigh
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Edge, Op, OpKey, Role, Tensor, TensorKey
 from syncpoint.runtimes.torch.arrays import dtype_name, to_numpy
-from syncpoint.runtimes.torch.edges import Edges
 from syncpoint.runtimes.torch.node_metadata import (
     collect_attributes,
     describe_op,
     fetch_attribute,
     is_op,
 )
+from syncpoint.runtimes.torch.program import Edges
 from syncpoint.runtimes.torch.tree_paths import output_paths
 
 NodeFilter = Callable[[Node, Any], bool]

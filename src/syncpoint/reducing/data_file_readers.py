@@ -17,8 +17,7 @@ from syncpoint.ascend.dumps.device_file import read_device_file
 from syncpoint.ascend.dumps.device_folder import file_run
 from syncpoint.ascend.dumps.ffts_slices import slice_count
 from syncpoint.ascend.dumps.file_names import DeviceName
-from syncpoint.ascend.msprobe.pt_file import locate_tensor
-from syncpoint.ascend.msprobe.store import PtStore
+from syncpoint.ascend.msprobe.pt_file import PtStore, locate_tensor
 from syncpoint.dumps.npy_folder import NpyFolder
 from syncpoint.dumps.npy_header import NotNumbers
 from syncpoint.dumps.zip_members import find_data_start

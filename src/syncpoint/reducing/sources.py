@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from syncpoint.ascend.dumps.batch_tree import find_step_folders, is_tree
 from syncpoint.ascend.dumps.file_names import (
     find_full_name,
     parse_device_name,
@@ -17,8 +16,9 @@ from syncpoint.ascend.dumps.file_names import (
     read_mapping,
 )
 from syncpoint.ascend.dumps.fx_folder import parse_fx_name
-from syncpoint.dumps.aimodelintermediates.folder_writer import METADATA
+from syncpoint.ascend.dumps.training_tree import find_step_folders, is_tree
 from syncpoint.dumps.aimodelintermediates.format import AimodelIntermediates
+from syncpoint.dumps.aimodelintermediates.save_folder import METADATA
 from syncpoint.dumps.npy_header import MAGIC
 from syncpoint.dumps.npz import NpzFile
 from syncpoint.dumps.open_dump import open_as

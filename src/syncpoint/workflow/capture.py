@@ -149,6 +149,6 @@ def describe_model(model: object) -> str:
 
 def inputs_of(run: Run | None) -> list[Inputs] | None:
     """The inputs that a run was recorded with, one per sample; None if it has none."""
-    from syncpoint.runtimes.inputs.recorded_inputs import read_recorded_inputs
+    from syncpoint.runtimes.inputs.read_inputs import read_recorded_inputs
 
     return (read_recorded_inputs(run) or None) if run is not None else None

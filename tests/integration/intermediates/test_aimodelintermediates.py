@@ -33,7 +33,7 @@ from syncpoint.intermediates.run_nodes import unpack_weight
 from syncpoint.run.array_bytes import to_bytes
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Role
-from syncpoint.runtimes.inputs.recorded_inputs import read_recorded_inputs
+from syncpoint.runtimes.inputs.read_inputs import read_recorded_inputs
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

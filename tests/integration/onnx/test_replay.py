@@ -14,7 +14,7 @@ from syncpoint.run.model import OpKey, Role, RunInfo, TensorKey
 from syncpoint.run.reader import Run
 from syncpoint.run.recorder import Recorder
 from syncpoint.run.storage.writer import RunWriter
-from syncpoint.runtimes.inputs.recorded_inputs import read_recorded_inputs
+from syncpoint.runtimes.inputs.read_inputs import read_recorded_inputs
 
 FORMS = (
     *(("cnn", "f32"), ("resnet", "f32"), ("gpt", "f32"), ("cnn", "f16"), ("transformer", "f16")),

@@ -12,7 +12,7 @@ from syncpoint.run.model import Edge, OpKey, Role, RunInfo, TensorKey
 from syncpoint.run.reader import Run
 from syncpoint.run.recorder import Recorder
 from syncpoint.run.storage.writer import RunWriter
-from syncpoint.runtimes.inputs.recorded_inputs import read_recorded_inputs
+from syncpoint.runtimes.inputs.read_inputs import read_recorded_inputs
 
 
 class Net(nn.Module):

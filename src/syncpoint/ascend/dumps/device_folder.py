@@ -9,10 +9,13 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from syncpoint.ascend.dumps.batch_tree import StepFolder, find_step_folders, is_tree
-from syncpoint.ascend.dumps.device_facts import block_facts
-from syncpoint.ascend.dumps.device_file import read_device_file
-from syncpoint.ascend.dumps.device_header import MAX_DIMS, Block, DeviceFile
+from syncpoint.ascend.dumps.device_file import (
+    MAX_DIMS,
+    Block,
+    DeviceFile,
+    block_facts,
+    read_device_file,
+)
 from syncpoint.ascend.dumps.device_store import DeviceStore, Pieces
 from syncpoint.ascend.dumps.device_types import (
     UNDEFINED,
@@ -22,13 +25,14 @@ from syncpoint.ascend.dumps.device_types import (
 )
 from syncpoint.ascend.dumps.ffts_slices import Apart, Whole, put_together, slice_count
 from syncpoint.ascend.dumps.file_names import DeviceName, escape_name, is_hashed, parse_device_name
-from syncpoint.ascend.dumps.folder_files import (
+from syncpoint.ascend.dumps.folder_listing import (
     MAX_SHOWN_NAMES,
     UNREADABLE,
     Listing,
     describe_damage,
     list_folder,
 )
+from syncpoint.ascend.dumps.training_tree import StepFolder, find_step_folders, is_tree
 from syncpoint.dumps.protocol import API
 from syncpoint.errors import FormatError, InputError
 from syncpoint.files.untrusted_files import path_inside, require_folder

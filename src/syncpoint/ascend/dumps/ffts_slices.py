@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from syncpoint.ascend.dumps.device_header import Block, DeviceFile
+from syncpoint.ascend.dumps.device_file import Block, DeviceFile
 from syncpoint.ascend.dumps.device_types import UNDEFINED
 from syncpoint.errors import FormatError
 from syncpoint.files.untrusted_json import parse_json

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from syncpoint.ascend.dumps.file_names import GoldenName, parse_golden_name
-from syncpoint.ascend.dumps.folder_files import (
+from syncpoint.ascend.dumps.folder_listing import (
     MAX_SHOWN_NAMES,
     UNREADABLE,
     Listing,

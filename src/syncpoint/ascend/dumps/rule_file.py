@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from syncpoint.errors import FormatError, InputError, describe_error
-from syncpoint.files.untrusted_files import read_whole
+from syncpoint.files.untrusted_files import path_inside, read_whole, require_folder
 from syncpoint.files.untrusted_json import parse_foreign_json
 
 MOVES_ONLY = frozenset({"Cast", "TransData"})
 """Types of ops that pass a value on in another type or layout."""
 _QUANTIZES = re.compile(r"_quant_layer|AscendQuant|AscendWeightQuant|\.quant|\.weight_quant")
 _DEQUANTIZES = re.compile(r"_dequant_layer|AscendDequant|\.dequant")
-
 
 _MAX_FILE_BYTES = 1 << 30
 _NAMES = "_datadump_original_op_names"
@@ -34,6 +33,8 @@ _ORIGIN_INDEX = "_datadump_origin_output_index"
 _ORIGIN_FORMAT = ("_datadump_origin_format", "origin_format")
 _ORIGIN_SHAPE = "origin_shape"
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
+
+_GENERATED = re.compile(r"ge_default_[0-9]+_([0-9]+)")
 
 
 class OutputRule(NamedTuple):
@@ -273,3 +274,41 @@ def integer_ops(rules: RuleFile) -> frozenset[str]:
                 inside.add(reader.name)
                 waiting.append(reader)
     return frozenset(inside)
+
+
+def load_rule_files(path: Path) -> dict[str, RuleFile]:
+    """Load the rule files of a folder, by the names of their graphs."""
+    rule_files: dict[str, RuleFile] = {}
+    for name in sorted(p.name for p in require_folder(path, "a folder of rule files").iterdir()):
+        if not name.endswith(".json"):
+            continue
+        rule = RuleFile.load(path_inside(path, name))
+        for graph in dict.fromkeys(rule.graphs):
+            if graph in rule_files:
+                raise FormatError(
+                    f"{path} has two rule files for the graph {graph}:"
+                    f" {rule_files[graph].path.name} and {name}",
+                    cure="remove one of them",
+                )
+            rule_files[graph] = rule
+    if not rule_files:
+        raise InputError(f"{path} has no rule files (.json)", cure="check the path")
+    return rule_files
+
+
+def find_rule_file(model: str, rule_files: Mapping[str, RuleFile]) -> tuple[str, RuleFile] | None:
+    """Find the graph of a model and its rule file, or None.
+
+    By name, else by the number that the converter gave it if only one graph has that number.
+    """
+    if model in rule_files:
+        return model, rule_files[model]
+    number = _GENERATED.fullmatch(model)
+    if number is None:
+        return None
+    same_number = [
+        name
+        for name in rule_files
+        if (m := _GENERATED.fullmatch(name)) is not None and m[1] == number[1]
+    ]
+    return (same_number[0], rule_files[same_number[0]]) if len(same_number) == 1 else None

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from syncpoint.ascend.dumps.device_folder import open_device_folder
 from syncpoint.ascend.dumps.file_names import parse_device_name
-from syncpoint.ascend.dumps.folder_files import UNREADABLE
+from syncpoint.ascend.dumps.folder_listing import UNREADABLE
 from syncpoint.ascend.dumps.fx_folder import group_fx_calls, read_fx_tensor
 from syncpoint.ascend.dumps.min_max_files import narrowed, read_ends
 from syncpoint.ascend.dumps.torchair_tree import (

@@ -11,18 +11,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from syncpoint.ascend.dumps.device_facts import tensor_facts
+from syncpoint.ascend.dumps.device_file import tensor_facts
 from syncpoint.ascend.matching.device_layouts import (
     AXIS_ORDERS,
     FOLDED_LAYOUTS,
     ND,
     Shape,
     ViewSteps,
+    crop_sizes,
+    is_within,
     positive_shape,
     to_logical,
     unfold_layout,
 )
-from syncpoint.ascend.matching.device_padding import crop_sizes, is_within
 from syncpoint.ascend.matching.offline_data.original_ops import OriginalOutput
 from syncpoint.ascend.matching.plan import PlanEntry, format_form
 from syncpoint.matching.views import View

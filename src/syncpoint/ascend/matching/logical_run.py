@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from syncpoint.ascend.dumps.device_facts import tensor_facts
+from syncpoint.ascend.dumps.device_file import tensor_facts
 from syncpoint.ascend.matching.device_layouts import to_logical
 from syncpoint.ascend.matching.device_views import PLAIN_LAYOUTS
 from syncpoint.matching.views import View

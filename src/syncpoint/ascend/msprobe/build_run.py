@@ -11,8 +11,7 @@ from syncpoint.ascend.msprobe.dump_files import Dump, parse_frames
 from syncpoint.ascend.msprobe.edges import Entry, trace_edges
 from syncpoint.ascend.msprobe.entry_values import FIGURES, EntryValue, list_values, read_statistics
 from syncpoint.ascend.msprobe.names import HookedName, parse_name
-from syncpoint.ascend.msprobe.pt_file import TensorLocation, locate_tensor
-from syncpoint.ascend.msprobe.store import PtStore
+from syncpoint.ascend.msprobe.pt_file import PtStore, TensorLocation, locate_tensor
 from syncpoint.errors import FormatError, SyncpointError, describe_error
 from syncpoint.files.untrusted_files import path_inside
 from syncpoint.run.model import (

@@ -4,21 +4,49 @@ any input, parameter or intermediate result replaced."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from syncpoint.comparison.introduced_error.regions import NoRegion, RegionTooLarge
 from syncpoint.comparison.rows import Row
+from syncpoint.diagnosis import budget
 from syncpoint.diagnosis.budget import check_time
-from syncpoint.diagnosis.experiments.unmasked_elements import KeptElements
 from syncpoint.errors import SyncpointError
-from syncpoint.run.model import Edge, Op, Role
+from syncpoint.matching.op_kinds import op_class
+from syncpoint.run.model import Edge, Op, Part, Role, TensorKey
 from syncpoint.runtimes.protocol import Evaluates, Region
 
+if TYPE_CHECKING:
+    from syncpoint.diagnosis.case import Case
+
 Array = NDArray[Any]
+
+_MAX_PARTS = 4
+"""Parts of a split tensor to consider."""
+
+
+class KeptElements:
+    """A result with masked elements; figures are computed from the other elements only."""
+
+    kept: NDArray[np.bool_] | None
+    """Which elements count; None if all do."""
+
+    def counted(self, values: Array) -> Array:
+        """Return the elements that count."""
+        return values if self.kept is None else values[self.kept]
+
+    def without_masked(self, places: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return the positions without the masked ones."""
+        return places if self.kept is None else places & self.kept
+
+    def zero_masked(self, values: Array) -> Array:
+        """Return the values with zeros in masked positions."""
+        return values if self.kept is None else np.where(self.kept, values, 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,3 +160,69 @@ class RegionExperiment(KeptElements):
 def wide(value: Array) -> Array:
     """Convert real numbers to float64. NumPy has no kind for bfloat16 and similar types."""
     return value.astype(np.float64) if value.dtype.kind in "fV" else value
+
+
+def build_experiment(
+    case: Case, row: Row, output: TensorKey | None, through: AbstractSet[TensorKey] = frozenset()
+) -> RegionExperiment | None:
+    """Build the experiment on a row whose reference is `output`; its region goes `through` these
+    sync points. None if the reference's ops cannot be run, or a tensor is too large."""
+    introducer = case.introducer
+    tensor = case.find_tensor("target", row)
+    if introducer is None or output is None or tensor is None:
+        return None
+    if tensor.count > budget.MAX_ELEMENTS:
+        budget.note_too_large(tensor.key, tensor.count)
+        return None
+    try:
+        exact = introducer.evaluate_exactly(output.op, [output.index], output.part, through)
+    except RegionTooLarge as error:
+        budget.note_too_large(row.target.key, error.elements)
+        return None
+    except (NoRegion, SyncpointError, KeyError, ValueError):
+        return None
+    target = case.values("target", row)
+    if target is None:
+        return None
+    truth = exact.outputs.get(output.index)
+    if truth is None or truth.shape != target.shape:
+        return None
+    counted = case.counted_mask(row)
+    if counted is not None:
+        target = np.where(counted, target, truth)
+    ops = tuple(op for k in exact.region.ops if (op := case.op("reference", k)) is not None)
+    return RegionExperiment(
+        row=row,
+        ops=ops,
+        region=exact.region,
+        inputs=exact.inputs,
+        target=target,
+        truth=truth,
+        session=introducer.session,
+        siblings={e: _read_siblings(case, e, output.part) for e in exact.region.inputs},
+        kept=counted,
+    )
+
+
+def _read_siblings(case: Case, edge: Edge, part: Part) -> dict[Edge, Array]:
+    """Return the target's values of the other parts of the tensor that `edge` is a part of."""
+    op = case.op("reference", edge.op) if edge.role is Role.OUTPUT else None
+    introducer = case.introducer
+    if op is None or not op.inputs or introducer is None:
+        return {}
+    if op_class(op.type) not in ("split", "slice"):
+        return {}
+    readers = case.readers.get(op.inputs[0], ())
+    beside = [o.key for o in readers if o.type == op.type and o.inputs[0] == op.inputs[0]][
+        :_MAX_PARTS
+    ]
+    row_by_reference = introducer.by_reference
+    own = row_by_reference.get(TensorKey(edge.op, index=edge.index, part=part))
+    siblings = {}
+    for other in (Edge(key, index) for key in beside for index in range(_MAX_PARTS)):
+        row = row_by_reference.get(TensorKey(other.op, index=other.index, part=part))
+        if other == edge or row is None or own is None:
+            continue
+        if row.reference.shape == own.reference.shape:
+            siblings[other] = introducer.target_value(other, part)
+    return siblings

@@ -24,7 +24,7 @@ from syncpoint.matching.op_kinds import op_class
 from syncpoint.metrics.limits import coarsest
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.dtypes import DTYPES, long_name
-from syncpoint.runtimes.inputs.recorded_inputs import read_recorded_inputs
+from syncpoint.runtimes.inputs.read_inputs import read_recorded_inputs
 from syncpoint.runtimes.registry import load_recorded_runtime
 
 _FLOATS = {"f32": "f32", "tf32": "f16", "f16": "f16", "bf16": "bf16"}

@@ -13,7 +13,6 @@ from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case, Values
 from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
 from syncpoint.diagnosis.finding_text import finding_at, name_inner_op, name_op, number, share
-from syncpoint.diagnosis.numerics.clipping import Clipping, find_clipped_outputs, find_clipping
 from syncpoint.diagnosis.numerics.integer_kernels import Saturation, find_saturation
 from syncpoint.diagnosis.numerics.nonfinite import (
     MAX_MASK_VALUE,
@@ -29,6 +28,11 @@ from syncpoint.diagnosis.numerics.nonfinite import (
     is_caused_upstream,
     is_float,
     is_non_finite,
+)
+from syncpoint.diagnosis.numerics.quantization_ranges import (
+    Clipping,
+    find_clipped_outputs,
+    find_clipping,
 )
 from syncpoint.matching.op_kinds import op_class
 from syncpoint.metrics.verdict import Verdict
@@ -372,7 +376,7 @@ class Overflow:
             kind="int16-saturation",
             title=f"{kernels.worst.kernel.key} saturates: it adds two 8-bit products in 16 bits",
             confidence=0.93 if kernels.proven else 0.65,
-            evidence=_describe_kernels(kernels),
+            evidence=_write_kernel_evidence(kernels),
             next="quantize the weights with reduce_range=True (7 bits), use uint8 weights, or run"
             " on a"
             " processor with VNNI",
@@ -393,7 +397,7 @@ class Overflow:
         )
 
 
-def _describe_kernels(kernels: Saturation) -> Iterator[str]:
+def _write_kernel_evidence(kernels: Saturation) -> Iterator[str]:
     worst = kernels.worst
     yield (
         f"{share(worst.saturating_share, 1)} of the pairs of neighboring weights of"

@@ -19,16 +19,19 @@ from syncpoint.diagnosis.numerics.accumulators import (
     find_narrow_accumulator,
     is_accumulation_noise,
 )
-from syncpoint.diagnosis.numerics.coarser_ops import find_coarser_ops
-from syncpoint.diagnosis.numerics.narrowing import Narrowing, find_narrowing
-from syncpoint.diagnosis.numerics.ranges import (
+from syncpoint.diagnosis.numerics.narrower_types import Narrowing, find_coarser_ops, find_narrowing
+from syncpoint.diagnosis.numerics.quantization_ranges import (
     UnevenChannels,
     WastedRange,
     find_row_behind,
     find_uneven_channels,
     find_wasted_ranges,
 )
-from syncpoint.diagnosis.numerics.scales import MisreadGrid, find_misread_grid, measure_weight_ratio
+from syncpoint.diagnosis.numerics.quantization_scales import (
+    MisreadGrid,
+    find_misread_grid,
+    measure_weight_ratio,
+)
 from syncpoint.metrics.limits import coarsest, precision_name
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.dtypes import DTYPES, long_name

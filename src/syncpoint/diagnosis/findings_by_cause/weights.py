@@ -18,19 +18,21 @@ from syncpoint.diagnosis.experiments.proof import Proof
 from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
 from syncpoint.diagnosis.finding_text import finding_at, name_op, of_norm
 from syncpoint.diagnosis.weights.effect_on_readers import Effect, measure_effect
-from syncpoint.diagnosis.weights.guess_and_prove import find_unpaired_weight, infer_hidden_weight
+from syncpoint.diagnosis.weights.hidden_weights import infer_hidden_weight
 from syncpoint.diagnosis.weights.recorded_parameters import (
     compare_parameters,
-    declares_rounding,
     equality_floor,
     find_equal_parameters,
     find_reference_parameters_behind,
+    find_unpaired_weight,
     holds_integers,
     is_beyond_rounding,
     is_overflowed,
 )
 from syncpoint.diagnosis.weights.relations import describe_difference, find_relation
+from syncpoint.metrics.limits import is_coarser
 from syncpoint.metrics.verdict import Verdict
+from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.model import Edge, OpKey, Role
 
 Values = NDArray[np.float64]
@@ -111,7 +113,7 @@ class Weights:
             return None
         level, confidence = self._rate(case, effect)
         kind = relation.kind if relation is not None else "changed"
-        if kind == "rounded" and declares_rounding(row):
+        if kind == "rounded" and _declares_rounding(row):
             level, confidence = Level.NOTE, 0.5
         label, readers = row.reference.label, effect.readers
         return Finding(
@@ -239,3 +241,9 @@ def _advise(kind: str, label: str) -> str:
         "zeroed": f"check that the target loads {label}",
         "scaled": f"check which scale the conversion folds into {label}, and that it does so once",
     }.get(kind, f"load {label} from the reference's checkpoint and convert the model again")
+
+
+def _declares_rounding(row: Row) -> bool:
+    """Whether the target's declared type or precision is a coarse one (16 bits or less)."""
+    kind = DTYPES[row.target.dtype]
+    return kind.kind is not Kind.FLOAT or kind.bits <= 16 or is_coarser(row.preset, "f32")

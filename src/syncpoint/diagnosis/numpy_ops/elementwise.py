@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from syncpoint.diagnosis.numpy_ops.op_arguments import Array, Bound, Reader, RecordedOp, UnknownForm
+from syncpoint.diagnosis.numpy_ops.recorded_op import Array, Bound, Reader, RecordedOp, UnknownForm
 
 _STEPS_PER_UNIT = 512
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from syncpoint.diagnosis.numpy_ops.op_arguments import (
+from syncpoint.diagnosis.numpy_ops.products_and_convolutions import conv_pads, padded
+from syncpoint.diagnosis.numpy_ops.recorded_op import (
     Array,
     Bound,
     Reader,
@@ -17,7 +18,6 @@ from syncpoint.diagnosis.numpy_ops.op_arguments import (
     named,
     pairs,
 )
-from syncpoint.diagnosis.numpy_ops.products import conv_pads, padded
 
 
 def pooled(

@@ -8,24 +8,24 @@ import numpy as np
 
 from syncpoint.diagnosis.numpy_ops import (
     elementwise,
-    norms,
+    norms_and_softmax,
     pooling,
-    products,
+    products_and_convolutions,
     reductions,
     resizing,
-    shapes,
+    shapes_and_indexing,
 )
-from syncpoint.diagnosis.numpy_ops.op_arguments import Array, Bound, Reader, RecordedOp, UnknownForm
+from syncpoint.diagnosis.numpy_ops.recorded_op import Array, Bound, Reader, RecordedOp, UnknownForm
 from syncpoint.run.model import Op
 
 _READERS: dict[str, Reader] = {
     **elementwise.READERS,
-    **products.READERS,
+    **products_and_convolutions.READERS,
     **pooling.READERS,
-    **norms.READERS,
+    **norms_and_softmax.READERS,
     **reductions.READERS,
     **resizing.READERS,
-    **shapes.READERS,
+    **shapes_and_indexing.READERS,
 }
 _WRONG = (UnknownForm, ValueError, TypeError, IndexError, KeyError, AttributeError, ArithmeticError)
 """Exceptions of an op whose form differs from the one that its reader expects."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from syncpoint.diagnosis.numpy_ops.op_arguments import (
+from syncpoint.diagnosis.numpy_ops.recorded_op import (
     Array,
     Bound,
     Reader,

@@ -1,6 +1,4 @@
-"""Variants of any op: a factor, a shift, swapped axes, missing channels.
-
-They have a low simplicity: a variant of the op's own kind wins if both fit."""
+"""Variants of any op: a factor, a shift, swapped axes, missing channels, another part read."""
 
 from __future__ import annotations
 
@@ -173,3 +171,19 @@ def _fit_each_index(tested_op: OpUnderTest, output: Array, target: Array) -> Ite
         factor = (reference * target).sum(others, keepdims=True) / np.where(energy, energy, 1)
         text = f"multiplies each index of axis {axis} by a different factor"
         yield Hypothesis("factors-along-axis", text, output * factor, simplicity=-3, solved=n)
+
+
+def vary_siblings(tested_op: OpUnderTest) -> Iterable[Hypothesis]:
+    """Run the op on other parts of the tensors that its operands are parts of."""
+    for edge, others in tested_op.siblings.items():
+        if edge not in tested_op.op.inputs:
+            continue
+        for other, value in others.items():
+            output = tested_op.rerun({edge: value})
+            if output is None:
+                continue
+            text = f"reads {other.op} instead of {edge.op}"
+            if edge.op == other.op:
+                text = f"reads output {other.index} of {edge.op} instead of output {edge.index}"
+            text += ": the parts are swapped"
+            yield Hypothesis("parts-exchanged", text, output, simplicity=2)

@@ -7,8 +7,8 @@ from itertools import permutations
 
 import numpy as np
 
-from syncpoint.diagnosis.numpy_ops.products import padded
-from syncpoint.diagnosis.numpy_ops.shapes import joined, reshaped, sliced
+from syncpoint.diagnosis.numpy_ops.products_and_convolutions import padded
+from syncpoint.diagnosis.numpy_ops.shapes_and_indexing import joined, reshaped, sliced
 from syncpoint.diagnosis.variants.protocol import Array, Hypothesis, OpUnderTest
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.diagnosis.experiments.unmasked_elements import KeptElements
-from syncpoint.diagnosis.numpy_ops.op_arguments import Bound
+from syncpoint.diagnosis.experiments.region_experiment import KeptElements
+from syncpoint.diagnosis.numpy_ops.recorded_op import Bound
 from syncpoint.diagnosis.numpy_ops.registry import proven, results
 from syncpoint.run.model import Edge, Op
 

@@ -6,24 +6,20 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from syncpoint.diagnosis.variants.activations import vary_activation
-from syncpoint.diagnosis.variants.any_op import vary_any_op
+from syncpoint.diagnosis.variants.activations_and_clamps import vary_activation, vary_clamp
+from syncpoint.diagnosis.variants.any_op import vary_any_op, vary_siblings
 from syncpoint.diagnosis.variants.arithmetic import vary_arithmetic
-from syncpoint.diagnosis.variants.attention import vary_attention
-from syncpoint.diagnosis.variants.attention_steps import vary_attention_steps
-from syncpoint.diagnosis.variants.batch_norms import vary_batch_norm
-from syncpoint.diagnosis.variants.clamps import vary_clamp
+from syncpoint.diagnosis.variants.attention import vary_attention, vary_attention_steps
+from syncpoint.diagnosis.variants.convolution_and_pool_windows import vary_windows
 from syncpoint.diagnosis.variants.embedding import vary_embedding
 from syncpoint.diagnosis.variants.layouts import vary_layout
-from syncpoint.diagnosis.variants.normalization import vary_normalization
-from syncpoint.diagnosis.variants.products import vary_weighted_product
+from syncpoint.diagnosis.variants.normalization import vary_batch_norm, vary_normalization
 from syncpoint.diagnosis.variants.protocol import Family, Hypothesis, OpUnderTest
 from syncpoint.diagnosis.variants.reductions import vary_reduction
 from syncpoint.diagnosis.variants.resizing import vary_resizing
 from syncpoint.diagnosis.variants.rotary import vary_rotary
-from syncpoint.diagnosis.variants.siblings import vary_siblings
 from syncpoint.diagnosis.variants.softmax import vary_softmax
-from syncpoint.diagnosis.variants.windows import vary_windows
+from syncpoint.diagnosis.variants.weight_and_bias import vary_weighted_product
 
 # Cheap and simple families first: for a large op the search may stop before the others.
 _FAMILIES: tuple[Family, ...] = (

@@ -1,7 +1,9 @@
-"""Parameters that both sides recorded: how they are related, and which are equal."""
+"""Parameters that were recorded: how those of both sides are related, which are equal, and
+which unmatched one of the target explains an op."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,20 +13,21 @@ from syncpoint.comparison.introduced_error.regions import NoRegion
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.budget import read_real_values
 from syncpoint.diagnosis.case import Case
+from syncpoint.diagnosis.experiments.proof import Proof, prove_result
 from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
 from syncpoint.diagnosis.weights.relations import (
     Relation,
     describe_difference,
     distance,
     find_relation,
+    group_by_channel,
 )
-from syncpoint.metrics.limits import is_coarser
+from syncpoint.matching.op_kinds import op_class
 from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.model import Edge, Kept, OpKey, Role, TensorKey
 
 _MAX_OPS_BEHIND = 3
 """Maximum number of consecutive ops behind one compared tensor."""
-
 
 Values = NDArray[np.float64]
 
@@ -91,12 +94,6 @@ def is_beyond_rounding(case: Case, row: Row) -> bool:
 def holds_integers(row: Row) -> bool:
     """Whether the target's tensor holds integers."""
     return DTYPES[row.target.dtype].kind is not Kind.FLOAT
-
-
-def declares_rounding(row: Row) -> bool:
-    """Whether the target's declared type or precision is a coarse one (16 bits or less)."""
-    kind = DTYPES[row.target.dtype]
-    return kind.kind is not Kind.FLOAT or kind.bits <= 16 or is_coarser(row.preset, "f32")
 
 
 def _find_equal_parameter(
@@ -198,3 +195,57 @@ def find_reference_parameters_behind(case: Case, row: Row) -> list[Edge]:
         if op is not None:
             parameters += [e for e in op.inputs if e.role is Role.PARAMETER]
     return parameters
+
+
+def find_unpaired_weight(
+    case: Case, experiment: RegionExperiment, edges: Sequence[Edge]
+) -> tuple[Edge, str, Values, Proof] | None:
+    """Find an unmatched parameter of the target with which the reference's op gives the target's
+    numbers, as stored or transposed."""
+    for key in find_target_parameters_behind(case, experiment.row.target.key):
+        tensor = case.target.tensor(key) if case.target is not None else None
+        if case.target is None or tensor is None or tensor.kept is not Kept.VALUES:
+            continue
+        if tensor.quantization is not None:
+            continue  # quantized weights are checked for wrong scales first
+        target_weight = read_real_values(case.target, tensor)
+        if target_weight is None:
+            continue
+        for edge in edges:
+            for form in _list_forms(experiment, edge, target_weight):
+                proof = prove_result(experiment, experiment.run_with({edge: form}))
+                if proof is not None and proof.explains:
+                    return edge, str(key.op), np.asarray(form, np.float64), proof
+    return None
+
+
+def _list_forms(
+    experiment: RegionExperiment, edge: Edge, target_weight: Values
+) -> Iterator[Values]:
+    """Yield the forms in which a parameter of the target can replace the reference's: as stored,
+    transposed, and without the scale of a folded norm."""
+    shape = experiment.inputs[edge].shape
+    plain = [form for form in (target_weight, target_weight.T) if form.ndim and form.shape == shape]
+    yield from plain
+    gain = _find_gain_behind(experiment, edge) if plain and len(shape) > 1 else None
+    if gain is not None and len(gain) == shape[0]:
+        yield from (form / gain.reshape(-1, *[1] * (form.ndim - 1)) for form in plain)
+
+
+def _find_gain_behind(experiment: RegionExperiment, edge: Edge) -> Values | None:
+    """Return the factor per channel of the batch norm right behind the op that reads a parameter;
+    None if there is no such norm."""
+    op = next((op for op in experiment.ops if edge in op.inputs), None)
+    norms = [n for n in experiment.ops if op is not None and Edge(op.key) in n.inputs[:1]]
+    if op is None or len(norms) != 1 or op_class(norms[0].type) != "batch_norm":
+        return None
+    before, after = experiment.output(op), experiment.output(norms[0])
+    if before is None or after is None or before.ndim < 2 or before.shape != after.shape:
+        return None
+    own, exact = (group_by_channel(v, 1) for v in (before, after))
+    own, exact = (v - v.mean(1, keepdims=True) for v in (own, exact))
+    spread = np.square(own).sum(1)
+    if not np.isfinite(own + exact).all() or not spread.all():
+        return None
+    gain: Values = (own * exact).sum(1) / spread
+    return gain if gain.all() else None

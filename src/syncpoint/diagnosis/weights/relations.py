@@ -262,3 +262,9 @@ def describe_difference(reference: Values, target: Values) -> str:
         return "differs from the reference's everywhere"
     cosine = float(np.vdot(reference, target)) / norms
     return f"differs by {of_norm(gap)} (cosine similarity {cosine:.4f})"
+
+
+def group_by_channel(values: NDArray[Any], axis: int) -> Values:
+    """Return the values of each channel of `axis` as a row."""
+    channels: Values = np.moveaxis(np.asarray(values, np.float64), axis, 0)
+    return channels.reshape(len(channels), -1)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from syncpoint.dumps.aimodelintermediates.folder_writer import METADATA, SUFFIX
 from syncpoint.dumps.aimodelintermediates.metadata_json import (
     read_metadata,
 )
 from syncpoint.dumps.aimodelintermediates.open_folder import NAME, open_folder
+from syncpoint.dumps.aimodelintermediates.save_folder import METADATA, SUFFIX
 from syncpoint.dumps.protocol import API
 from syncpoint.errors import InputError, SyncpointError
 from syncpoint.files.atomic_writes import SUFFIX as PARTIAL
@@ -50,7 +50,7 @@ class AimodelIntermediates:
 
     def save(self, run: Run, path: Path) -> None:
         """Write all values of a run, with what it knows of them under the key `syncpoint`."""
-        from syncpoint.dumps.aimodelintermediates.save_run import save_run
+        from syncpoint.dumps.aimodelintermediates.save_folder import save_run
 
         if not path.name.endswith(SUFFIX):
             raise InputError(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from syncpoint.dumps.aimodelintermediates.folder_writer import CATEGORIES, METADATA
+from syncpoint.dumps.aimodelintermediates.save_folder import CATEGORIES, METADATA
 from syncpoint.errors import FormatError, InputError, describe_error
 from syncpoint.files.untrusted_files import read_whole
 from syncpoint.files.untrusted_json import parse_json

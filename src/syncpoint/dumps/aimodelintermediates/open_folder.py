@@ -7,13 +7,13 @@ from dataclasses import replace
 from math import prod
 from pathlib import Path
 
-from syncpoint.dumps.aimodelintermediates.folder_writer import METADATA
 from syncpoint.dumps.aimodelintermediates.metadata_json import (
     MetadataEntry,
     list_entries,
     parse_coreai_outputs,
     read_metadata,
 )
+from syncpoint.dumps.aimodelintermediates.save_folder import METADATA
 from syncpoint.dumps.aimodelintermediates.syncpoint_keys import (
     EntryFacts,
     parse_entry_facts,

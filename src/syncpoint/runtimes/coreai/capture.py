@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from time import perf_counter_ns
 from typing import Any
 
+import numpy as np
 from coreai.runtime import NDArray
 
 from syncpoint.errors import CaptureError
@@ -24,15 +25,18 @@ from syncpoint.runtimes.coreai.asset_constants import (
     MemoryContent,
     constant_key,
 )
-from syncpoint.runtimes.coreai.debug_info import NO_DEBUG_INFO, DebugInfo
-from syncpoint.runtimes.coreai.kernel_names import KernelNames, short_type
 from syncpoint.runtimes.coreai.kernel_to_op import KernelInput, KernelMatcher
-from syncpoint.runtimes.coreai.output_order import order_outputs
+from syncpoint.runtimes.coreai.node_metadata import (
+    NO_DEBUG_INFO,
+    DebugInfo,
+    KernelNames,
+    short_type,
+)
 from syncpoint.runtimes.coreai.program import AssetProgram, ProgramNode
 from syncpoint.runtimes.coreai.quantization import (
     UNPACKING_KERNELS,
+    CompressedWeights,
     QuantizeSteps,
-    find_quantization,
     reshape_to_rows,
 )
 from syncpoint.runtimes.protocol import Array
@@ -85,11 +89,8 @@ class CoreAICapture:
         """Ops whose outputs could not be told apart."""
         self.parameters: set[int] = set()
         """Constants that ops read as parameters."""
-        self.quantizations: dict[int, Quantization] = {}
-        """Of the parameters that are compressed weights."""
+        self.compressed_weights = CompressedWeights()
         self._quantize_steps = QuantizeSteps()
-        self.unknown_weights: list[str] = []
-        """Ops that decompress a weight whose quantization is unknown."""
 
     def add_input(self, name: str, array: NDArray) -> None:
         """Remember the address of an input or state: caches of one size begin with the same bytes,
@@ -154,10 +155,11 @@ class CoreAICapture:
             )
         for op in self.unordered:
             self._recorder.note(f"the outputs of {op} were not recorded: their order is unknown")
-        if self.unknown_weights:
+        unknown_weights = self.compressed_weights.unknown
+        if unknown_weights:
             self._recorder.note(
-                f"the quantization of {len(self.unknown_weights)} compressed weights is unknown,"
-                f" such as that of {self.unknown_weights[0]}: their error is judged as that of"
+                f"the quantization of {len(unknown_weights)} compressed weights is unknown,"
+                f" such as that of {unknown_weights[0]}: their error is judged as that of"
                 " floats"
             )
         if not self.kernels:
@@ -172,7 +174,7 @@ class CoreAICapture:
         """
         recorder = self._recorder.for_part(Part())
         for constant in sorted(self.parameters - recorded):
-            quantization = self.quantizations.get(constant)
+            quantization = self.compressed_weights.quantizations.get(constant)
             array = reshape_to_rows(self._constants.values[constant], quantization)
             recorder.tensor(
                 constant_key(constant), array, role=Role.PARAMETER, quantization=quantization
@@ -205,7 +207,9 @@ class CoreAICapture:
             self.unordered.append(str(key))
             return
         if short_type(name) in UNPACKING_KERNELS:
-            self._add_weight(key, short_type(name), inputs, outputs[0].array)
+            constants = [i.constant for i in inputs if i.constant >= 0]
+            stored = self._constants_of(inputs)
+            self.compressed_weights.add(key, short_type(name), constants, stored, outputs[0].array)
         quantization = None
         if node is not None:
             quantization = self._quantize_steps.add_step(node, self._constants_of(inputs))
@@ -214,19 +218,6 @@ class CoreAICapture:
 
     def _constants_of(self, inputs: Sequence[KernelInput]) -> list[Array]:
         return [self._constants.values[i.constant] for i in inputs if i.constant >= 0]
-
-    def _add_weight(
-        self, key: OpKey, kernel: str, inputs: Sequence[KernelInput], weight: Array
-    ) -> None:
-        """Find the quantization of the compressed weight that a kernel decompressed."""
-        constants = [i.constant for i in inputs if i.constant >= 0]
-        arrays = [self._constants.values[constant] for constant in constants]
-        match = find_quantization(kernel, arrays, weight)
-        if match is None:
-            self.unknown_weights.append(str(key))
-            return
-        position, quantization = match
-        self.quantizations[constants[position]] = quantization
 
     def _record_output(
         self, key: OpKey, index: int, value: RuntimeArray, quantization: Quantization | None = None
@@ -291,3 +282,50 @@ def record_inputs(
             # As an input it is passed again when the run is used as inputs.
             recorder.tensor(OpKey(name), array, role=Role.MODEL_INPUT, name=name)
         recorder.tensor(OpKey(name), array, role=Role.STATE, index=1, name=name)
+
+
+def order_outputs(
+    name: str, outputs: list[RuntimeArray], inputs: Sequence[RuntimeArray]
+) -> list[RuntimeArray] | None:
+    """Sort the outputs of a kernel into the order of its results; None where that is unknown."""
+    if len(outputs) < 2:
+        return outputs
+    if short_type(name) != "split":
+        return None
+    return _order_split_outputs(outputs, inputs)
+
+
+def _order_split_outputs(
+    outputs: Sequence[RuntimeArray], inputs: Sequence[RuntimeArray]
+) -> list[RuntimeArray] | None:
+    """Sort the outputs of a split: the input is split again, and its pieces are compared."""
+    total_size = sum(output.array.size for output in outputs)
+    integers = [v.array for v in inputs if v.array.dtype.kind in "iu"]
+    wholes = [v.array for v in inputs if v.array.size == total_size]
+    axes = [int(array) for array in integers if array.ndim == 0]
+    sizes = [array for array in integers if array.shape == (len(outputs),)]
+    for array, axis, size in ((w, a, s) for w in wholes for a in axes for s in sizes):
+        if not array.ndim or not -array.ndim <= axis < array.ndim:
+            continue
+        if int(size.sum()) != array.shape[axis]:
+            continue
+        pieces = np.split(array, np.cumsum(size.astype(np.int64))[:-1], axis)
+        ordered = _order_by_pieces(pieces, outputs)
+        if ordered is not None:
+            return ordered
+    return None
+
+
+def _order_by_pieces(
+    pieces: Sequence[Array], outputs: Sequence[RuntimeArray]
+) -> list[RuntimeArray] | None:
+    """Sort the outputs into the order of equal pieces; None where an output equals no piece."""
+    unplaced = sorted(outputs, key=lambda value: value.address)
+    ordered = []
+    for piece in pieces:
+        wrapped = wrap_array(piece)
+        equal = [v for v in unplaced if v.form == wrapped.form and v.digest == wrapped.digest]
+        if equal:
+            ordered.append(equal[0])
+            unplaced.remove(equal[0])
+    return None if unplaced else ordered

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from syncpoint.runtimes.coreai.kernel_names import short_type
+from syncpoint.runtimes.coreai.node_metadata import short_type
 from syncpoint.runtimes.coreai.program import UNKNOWN, AssetProgram, ProgramNode, Source
 
 _MAX_OPS_AHEAD = 96

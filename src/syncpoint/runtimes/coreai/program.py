@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from syncpoint.runtimes.coreai.debug_info import DebugInfo, parse_location
-from syncpoint.runtimes.coreai.kernel_names import short_type
+from syncpoint.runtimes.coreai.node_metadata import DebugInfo, parse_location, short_type
 
 _TENSOR = re.compile(r"tensor<((?:(?:\d+|\?)x)*)(\w+)>")
 _CALLEE = re.compile(r"@([\w.$-]+)")

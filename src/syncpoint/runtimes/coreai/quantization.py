@@ -8,7 +8,7 @@ only if it gives the output of the kernel.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import permutations, product
 from math import prod
 from typing import Any
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.run.dtypes import Kind, from_numpy
-from syncpoint.run.model import Quantization
+from syncpoint.run.model import OpKey, Quantization
 from syncpoint.runtimes.coreai.program import ProgramNode
 from syncpoint.runtimes.protocol import Array
 
@@ -25,6 +25,32 @@ UNPACKING_KERNELS = frozenset({"blockwise_shift_scale", "lut_to_dense"})
 """Kernels that decompress a weight, by their short types."""
 _MAX_RELATIVE_ERROR = 2.0**-8
 """Error of each element from rounding to the narrowest type of a weight."""
+
+
+@dataclass
+class CompressedWeights:
+    """The quantizations of the weights that kernels decompressed."""
+
+    quantizations: dict[int, Quantization] = field(default_factory=dict)
+    """By the constant that holds the stored integers."""
+    unknown: list[str] = field(default_factory=list)
+    """Ops that decompress a weight whose quantization is unknown."""
+
+    def add(
+        self,
+        key: OpKey,
+        kernel: str,
+        constants: Sequence[int],
+        arrays: Sequence[Array],
+        weight: Array,
+    ) -> None:
+        """Find the quantization of the weight that the kernel of an op made from its constants."""
+        match = find_quantization(kernel, arrays, weight)
+        if match is None:
+            self.unknown.append(str(key))
+            return
+        position, quantization = match
+        self.quantizations[constants[position]] = quantization
 
 
 def find_quantization(

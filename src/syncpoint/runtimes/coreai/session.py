@@ -20,15 +20,14 @@ from syncpoint.run.recorder import Recorder
 from syncpoint.runtimes.coreai.arrays import DTYPE_NAMES, to_coreai, to_numpy
 from syncpoint.runtimes.coreai.callbacks import RuntimeCallbacks
 from syncpoint.runtimes.coreai.capture import CoreAICapture, record_inputs
-from syncpoint.runtimes.coreai.debug_info import parse_debug_info
 from syncpoint.runtimes.coreai.event_loop import EventLoop
-from syncpoint.runtimes.coreai.kernel_names import KernelNames
-from syncpoint.runtimes.coreai.load_asset import (
+from syncpoint.runtimes.coreai.load_model import (
     choose_function,
     load_asset,
     private_attribute,
     specialize,
 )
+from syncpoint.runtimes.coreai.node_metadata import KernelNames, parse_debug_info
 from syncpoint.runtimes.coreai.program import read_program
 from syncpoint.runtimes.environment import describe_environment
 from syncpoint.runtimes.exception_text import one_line

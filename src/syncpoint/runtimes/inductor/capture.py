@@ -12,17 +12,11 @@ from syncpoint.run.model import Edge, Op, OpKey, Role
 from syncpoint.run.recorder import Recorder
 from syncpoint.runtimes.inductor.codegen_hooks import Buffer
 from syncpoint.runtimes.inductor.compile import find_tensor_nodes
-from syncpoint.runtimes.inductor.graph_calls import (
-    GraphCall,
-    GraphWatch,
-    WatchedModel,
-    storage_address,
-)
+from syncpoint.runtimes.inductor.graph import GraphCall, GraphWatch, WatchedModel, storage_address
 from syncpoint.runtimes.inductor.node_metadata import BufferDescriber
 from syncpoint.runtimes.protocol import Tree
 from syncpoint.runtimes.torch.arrays import dtype_name, has_same_bits
-from syncpoint.runtimes.torch.capture import NodeCapture
-from syncpoint.runtimes.torch.ledger import CaptureLedger
+from syncpoint.runtimes.torch.capture import CaptureLedger, NodeCapture
 from syncpoint.runtimes.torch.node_metadata import find_module, find_source_frames, op_type
 from syncpoint.runtimes.torch.program import Observations
 

@@ -1,18 +1,24 @@
-"""Converts a compiled graph to a TorchProgram, which can be run op by op and in regions."""
+"""Compiled graphs: converted to a TorchProgram, and their calls while the model runs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 from torch.fx import Graph, GraphModule, Node
+from torch.utils import _pytree as pytree
 
 from syncpoint.run.model import Edge, OpKey, Role
-from syncpoint.runtimes.torch.edges import Edges
+from syncpoint.runtimes.inductor.compile import Compilation, CompiledGraph
+from syncpoint.runtimes.protocol import Tree
+from syncpoint.runtimes.torch.evaluate import TorchEvaluator
 from syncpoint.runtimes.torch.node_metadata import fetch_attribute
-from syncpoint.runtimes.torch.program import Observations, TorchProgram
+from syncpoint.runtimes.torch.program import Edges, Observations, TorchProgram
+from syncpoint.runtimes.torch.tree_paths import input_path
 
 aten = torch.ops.aten
 
@@ -91,3 +97,94 @@ def _placeholders(module: GraphModule) -> list[str]:
 def graph_input_edge(name: str, graph: str) -> Edge:
     """The edge of an input that the Python code between graphs passes to a graph."""
     return Edge(OpKey(name, graph=graph), role=Role.INPUT)
+
+
+@dataclass(frozen=True)
+class WatchedModel:
+    """The model whose execution is watched."""
+
+    model: nn.Module
+    names: tuple[str, ...]
+    """Names of its positional inputs."""
+    compilation: Compilation
+    evaluator: TorchEvaluator
+
+
+@dataclass(frozen=True)
+class GraphCall:
+    """One call of a compiled graph."""
+
+    graph: CompiledGraph
+    inputs: list[Any]
+    """The list that the compiled code takes; it may empty the list."""
+    program: TorchProgram
+    sources: Mapping[str, PlaceholderSource]
+    """The source of each placeholder, in order."""
+
+    def arguments(self) -> Iterator[tuple[PlaceholderSource, Any]]:
+        """The source of each placeholder, with its value."""
+        return zip(self.sources.values(), self.inputs, strict=True)
+
+
+class GraphWatch:
+    """Watches one execution: names each call of a graph and finds the sources of its inputs."""
+
+    def __init__(self, watched: WatchedModel) -> None:
+        self.watched = watched
+        self.programs: dict[str, TorchProgram] = {}
+        """Programs of the graphs, by name of the call, in the order of the calls."""
+        self._has_several_graphs = len(watched.compilation.graphs) > 1
+        self._call_counts: Counter[CompiledGraph] = Counter()
+        self._parameters: dict[int, tuple[str, torch.Tensor]] = {}
+        self._inputs: dict[int, tuple[str, torch.Tensor]] = {}
+
+    def begin(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Register the parameters and the inputs of the model."""
+        model = self.watched.model
+        for source in (model.named_parameters, model.named_buffers):
+            for name, tensor in source():
+                self._parameters.setdefault(tensor.data_ptr(), (name, tensor))
+        for path, value in pytree.tree_flatten_with_path((args, dict(kwargs)))[0]:
+            if isinstance(value, torch.Tensor):
+                self._inputs[value.data_ptr()] = (input_path(path, self.watched.names), value)
+
+    def on_graph_call(self, graph: CompiledGraph, inputs: list[Any]) -> Tree:
+        """Find the sources of the inputs, then run the graph."""
+        label = self._name_call(graph)
+        names = [n.name for n in graph.module.graph.nodes if n.op == "placeholder"]
+        sources = {n: self._find_source(n, v, label) for n, v in zip(names, inputs, strict=True)}
+        program = make_graph_program(graph.module, inputs, sources, label)
+        self.programs[label] = program
+        return self.execute(GraphCall(graph, inputs, program, sources))
+
+    def execute(self, call: GraphCall) -> Tree:
+        """Run the graph and return its outputs."""
+        return call.graph.run_plain(call.inputs)
+
+    def _name_call(self, graph: CompiledGraph) -> str:
+        """The name of this call; "" where the model has one graph that is called once."""
+        calls = self._call_counts[graph]
+        number = list(self._call_counts).index(graph) if calls else len(self._call_counts)
+        self._call_counts[graph] += 1
+        if calls:
+            return f"graph{number}.{calls}"
+        return f"graph{number}" if self._has_several_graphs or number else ""
+
+    def _find_source(self, name: str, value: Any, label: str) -> PlaceholderSource:
+        """The source of a placeholder: a parameter, a model input, or an input of the graph."""
+        if not isinstance(value, torch.Tensor):
+            return PlaceholderSource(None)
+        named_tensor = self._parameters.get(value.data_ptr())
+        if named_tensor is not None and named_tensor[1].shape == value.shape and value.numel():
+            return PlaceholderSource(Edge(OpKey(named_tensor[0]), role=Role.PARAMETER))
+        named_tensor = self._inputs.get(value.data_ptr())
+        if named_tensor is not None and named_tensor[1].shape == value.shape:
+            return PlaceholderSource(
+                Edge(OpKey(named_tensor[0]), role=Role.MODEL_INPUT), named_tensor[0]
+            )
+        return PlaceholderSource(graph_input_edge(name, label))
+
+
+def storage_address(value: torch.Tensor) -> int:
+    """The address of the memory of a tensor."""
+    return value.untyped_storage().data_ptr()

@@ -10,7 +10,7 @@ import torch
 from syncpoint.run.model import Edge, TensorKey
 from syncpoint.run.recorder import Recorder
 from syncpoint.runtimes.inductor.capture import BufferCapture
-from syncpoint.runtimes.inductor.graph_calls import GraphCall, GraphWatch, WatchedModel
+from syncpoint.runtimes.inductor.graph import GraphCall, GraphWatch, WatchedModel
 from syncpoint.runtimes.protocol import Array, Replacement, Tree
 from syncpoint.runtimes.torch.arrays import to_torch
 

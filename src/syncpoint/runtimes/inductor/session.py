@@ -21,17 +21,17 @@ from syncpoint.runtimes.inductor.capture import (
     UnfusedCapture,
 )
 from syncpoint.runtimes.inductor.compile import Compilation, Listener
-from syncpoint.runtimes.inductor.graph_calls import GraphWatch, WatchedModel
+from syncpoint.runtimes.inductor.graph import GraphWatch, WatchedModel
 from syncpoint.runtimes.inductor.replay import BufferReplay, ValueReplacement
 from syncpoint.runtimes.protocol import Array, EdgeValues, Inputs, Region, Replacement, Tree
 from syncpoint.runtimes.torch.arrays import to_numpy
-from syncpoint.runtimes.torch.captured_vs_plain import compare_with_plain
+from syncpoint.runtimes.torch.capture import describe_other_outputs
 from syncpoint.runtimes.torch.environment import describe_torch_environment
 from syncpoint.runtimes.torch.evaluate import choose_program
-from syncpoint.runtimes.torch.inputs import input_signature
+from syncpoint.runtimes.torch.export import input_signature
 from syncpoint.runtimes.torch.load_model import LoadedModel
 from syncpoint.runtimes.torch.model_errors import OpFailure, describe_op_location
-from syncpoint.runtimes.torch.non_tensors import describe_other_outputs
+from syncpoint.runtimes.torch.observer_check import compare_with_plain
 from syncpoint.runtimes.torch.program import TorchProgram
 from syncpoint.runtimes.torch.session import TorchSession
 from syncpoint.runtimes.torch.silence import silence_torch

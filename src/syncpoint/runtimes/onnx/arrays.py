@@ -52,7 +52,7 @@ def to_ort(array: Array) -> Any:
     return ort.OrtValue.ortvalue_from_numpy(array)
 
 
-def constant_array(value: ir.Value) -> Array | None:
+def constant_to_numpy(value: ir.Value) -> Array | None:
     """Return the values of a parameter or constant; None for computed values and non-numbers."""
     tensor = ir.convenience.get_const_tensor(value)
     if tensor is None or int(tensor.dtype) not in DTYPE_NAMES:

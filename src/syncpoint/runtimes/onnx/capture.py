@@ -16,7 +16,7 @@ from syncpoint.run.dtypes import FLOATS, Kind, from_numpy
 from syncpoint.run.model import WHOLE, Edge, OpKey, Quantization, Role, TensorKey
 from syncpoint.run.recorder import Recorder
 from syncpoint.run.storage.writer import RunWriter
-from syncpoint.runtimes.onnx.arrays import constant_array, to_numpy
+from syncpoint.runtimes.onnx.arrays import constant_to_numpy, to_numpy
 from syncpoint.runtimes.onnx.graph import (
     OnnxGraph,
     Scope,
@@ -185,7 +185,7 @@ class OnnxCapture:
         if key in recorded:
             return
         recorded.add(key)
-        array = constant_array(value)
+        array = constant_to_numpy(value)
         if array is None:
             return
         quantization = self._find_quantization(value, array)
@@ -195,7 +195,7 @@ class OnnxCapture:
         )
 
     def _fetch_scale(self, value: ir.Value) -> Array | None:
-        scale = constant_array(value)
+        scale = constant_to_numpy(value)
         if scale is None and value.name:
             scale = self._outputs.array(value.name)
         return scale

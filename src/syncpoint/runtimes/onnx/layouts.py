@@ -15,7 +15,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 from onnx import TensorProto, helper
 
-from syncpoint.runtimes.onnx.arrays import constant_array
+from syncpoint.runtimes.onnx.arrays import constant_to_numpy
 from syncpoint.runtimes.protocol import Array
 
 DOMAIN = "com.microsoft.nchwc"
@@ -181,7 +181,7 @@ def _count_conv_channels(value: ir.Value | None) -> int | None:
         if node is None or len(node.inputs) == 0:
             return None
         if node.op_type == "Conv" and len(node.inputs) > 1 and node.inputs[1] is not None:
-            weight = constant_array(node.inputs[1])
+            weight = constant_to_numpy(node.inputs[1])
             return int(weight.shape[0]) if weight is not None and weight.ndim > 2 else None
         if node.op_type not in _KEEP_CHANNELS:
             return None

@@ -14,7 +14,7 @@ import onnx_ir as ir
 from syncpoint.errors import Unsupported
 from syncpoint.run.dtypes import Kind, from_numpy
 from syncpoint.run.model import Quantization
-from syncpoint.runtimes.onnx.arrays import constant_array
+from syncpoint.runtimes.onnx.arrays import constant_to_numpy
 from syncpoint.runtimes.protocol import Array
 
 Lookup = Callable[[ir.Value], Array | None]
@@ -196,7 +196,7 @@ def grid_sign(zero: Array) -> int:
 def begins_at_zero(node: ir.Node) -> bool:
     """Whether the grid that a node quantizes to has no negative numbers."""
     zero = node.inputs[2] if len(node.inputs) > 2 else None
-    zeros = np.zeros((), np.uint8) if zero is None else constant_array(zero)
+    zeros = np.zeros((), np.uint8) if zero is None else constant_to_numpy(zero)
     sign = 0 if zeros is None else grid_sign(zeros)
     if sign < 0:
         raise Unsupported(f"{node.op_type} quantizes to a grid that ends at zero")

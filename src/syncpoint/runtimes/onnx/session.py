@@ -27,14 +27,15 @@ from syncpoint.runtimes.onnx.arrays import to_numpy, to_ort
 from syncpoint.runtimes.onnx.capture import OnnxCapture, OrtOutputs
 from syncpoint.runtimes.onnx.evaluate import OnnxEvaluator
 from syncpoint.runtimes.onnx.graph import OnnxGraph, sub_graphs
-from syncpoint.runtimes.onnx.inference_session import open_session, session_settings
 from syncpoint.runtimes.onnx.inputs import list_input_specs
 from syncpoint.runtimes.onnx.instrument import Instrumented, open_instrumented
 from syncpoint.runtimes.onnx.load_model import OnnxModel, ir_from_proto, load_model
-from syncpoint.runtimes.onnx.optimized_graph import (
+from syncpoint.runtimes.onnx.open_in_onnxruntime import (
     has_more_casts,
     load_optimized,
     open_and_save_optimized,
+    open_session,
+    session_settings,
 )
 from syncpoint.runtimes.onnx.replay import IsolatedOps, OnnxReplay
 from syncpoint.runtimes.protocol import (

@@ -20,8 +20,8 @@ from syncpoint.files.outputs import output_files
 from syncpoint.run.model import Edge, Part
 from syncpoint.runtimes.exception_text import one_line
 from syncpoint.runtimes.onnx.arrays import to_numpy, to_ort
-from syncpoint.runtimes.onnx.inference_session import open_session, session_settings
 from syncpoint.runtimes.onnx.load_model import OnnxModel
+from syncpoint.runtimes.onnx.open_in_onnxruntime import open_session, session_settings
 from syncpoint.runtimes.onnx.session import OnnxSession
 from syncpoint.runtimes.protocol import Array, Inputs
 

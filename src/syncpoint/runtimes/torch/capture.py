@@ -1,28 +1,180 @@
-"""Captures a program node by node: records every op and tensor while it runs."""
+"""Captures a program node by node, and keeps what a capture has recorded so far (the ledger)."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch.fx import GraphModule, Interpreter, Node
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
+from torch.utils.weak import WeakIdKeyDictionary
 
-from syncpoint.run.model import Edge, Op, OpKey, Role
+from syncpoint.errors import Unsupported
+from syncpoint.run.dtypes import DTYPES
+from syncpoint.run.model import WHOLE, Edge, Op, OpKey, Part, Role, TensorKey
+from syncpoint.run.non_tensor_outputs import OtherOutput
 from syncpoint.run.recorder import Recorder
+from syncpoint.run.storage.writer import RunWriter
 from syncpoint.runtimes.protocol import Tree
-from syncpoint.runtimes.torch.edges import Edges, model_input_edge, state_edge_before
-from syncpoint.runtimes.torch.evaluate import TorchEvaluator
+from syncpoint.runtimes.torch.arrays import dtype_name, to_meta_tensor, to_numpy
 from syncpoint.runtimes.torch.inputs import Args, Kwargs
-from syncpoint.runtimes.torch.ledger import CaptureLedger
 from syncpoint.runtimes.torch.load_model import LoadedModel
 from syncpoint.runtimes.torch.model_errors import OpFailure, describe_op_location, make_model_error
 from syncpoint.runtimes.torch.node_metadata import AUTOCAST, collect_attributes
-from syncpoint.runtimes.torch.program import AMBIGUOUS, NodePlan, Observations, TorchProgram
-from syncpoint.runtimes.torch.steps import StepLoop
+from syncpoint.runtimes.torch.program import (
+    AMBIGUOUS,
+    Edges,
+    NodePlan,
+    Observations,
+    TorchProgram,
+    model_input_edge,
+    state_edge_before,
+)
+from syncpoint.runtimes.torch.states_and_steps import StepLoop
+from syncpoint.runtimes.torch.tree_paths import named_leaves
+
+_RECORDED_PARAMETERS: WeakKeyDictionary[RunWriter, set[Edge]] = WeakKeyDictionary()
+"""The parameters that each run being written already holds."""
+
+_MAX_TEXT_CHARS = 200
+"""Maximum length of the text of an output."""
+
+
+class CaptureLedger:
+    """What one capture has recorded so far; shared by a graph and its sub-graphs."""
+
+    def __init__(
+        self, observed: Observations, recorder: Recorder | None, tracks_subgraphs: bool = False
+    ) -> None:
+        """Without a recorder only observations are kept.
+
+        `tracks_subgraphs` is whether tensors are followed into sub-graphs.
+        """
+        self.observed = observed
+        self.recorder = recorder
+        self.computed: Counter[str] = Counter()
+        """Number of elements computed by floating-point dtype: the effective precision."""
+        self.edge_by_tensor: WeakIdKeyDictionary = WeakIdKeyDictionary()
+        """Live tensor -> its edge; for tensors that pass through sub-graphs."""
+        self._tracks_subgraphs = tracks_subgraphs
+        self.call_counts: Counter[str] = Counter()
+        self._recorded: dict[Edge, tuple[TensorKey, int]] = {}
+        """Edge -> the key it was recorded under, and the address of its memory."""
+        self._storages: set[int] = set()
+        """Addresses of all memory that held a recorded tensor."""
+
+    def record_tensor(
+        self, edge: Edge, value: torch.Tensor, reads: tuple[Edge, ...] = (), name: str = ""
+    ) -> None:
+        """Record a tensor under its edge; `reads` are the tensors whose memory it may share."""
+        storage = _storage_address(value)
+        key = self._write(edge, value, name, self._find_alias(reads, storage))
+        if key is not None:
+            self._recorded[edge] = (key, storage)
+            self._storages.add(storage)
+        if self._tracks_subgraphs:
+            self.edge_by_tensor[value] = edge
+        if value.requires_grad:
+            self.observed.requires_grad.add(edge)
+        if self.observed.keeps_meta_tensors:
+            self.observed.meta_tensors[edge] = to_meta_tensor(value)
+
+    def record_op(self, op: Op) -> OpKey:
+        """Record an op and return its key."""
+        return op.key if self.recorder is None else self.recorder.op(op)
+
+    def record_outputs(self, key: OpKey, values: Sequence[Any], reads: tuple[Edge, ...]) -> None:
+        """Record the flattened outputs of an op; only tensors are kept."""
+        for index, value in enumerate(values):
+            if not isinstance(value, torch.Tensor):
+                continue
+            self.record_tensor(Edge(key, index), value, reads)
+            if value.is_floating_point():
+                self.computed[dtype_name(value.dtype)] += value.numel()
+
+    def note(self, text: str) -> None:
+        """Add a note for the reader of the results."""
+        if self.recorder is not None:
+            self.recorder.note(text)
+
+    def record_parameter(self, edge: Edge, value: torch.Tensor) -> None:
+        """Record a parameter once per run, whatever the number of its parts."""
+        if self.recorder is not None:
+            recorded = _RECORDED_PARAMETERS.setdefault(self.recorder.writer, set())
+            if edge not in recorded:
+                recorded.add(edge)
+                whole = self.recorder.for_part(WHOLE)
+                self._write(edge, value, "", "", whole)
+        storage = _storage_address(value)
+        self._recorded[edge] = (TensorKey(edge.op, edge.role, edge.index, WHOLE), storage)
+        self._storages.add(storage)
+        if self._tracks_subgraphs:
+            self.edge_by_tensor[value] = edge
+
+    def record_model_output(
+        self, edge: Edge, position: int, value: torch.Tensor, name: str
+    ) -> None:
+        """Record a final output, which has the values of the tensor at `edge`."""
+        recorded = self._recorded.get(edge)
+        alias = str(recorded[0]) if recorded is not None else ""
+        self._write(Edge(edge.op, position, Role.MODEL_OUTPUT), value, name, alias)
+
+    def record_state(self, name: str, made_by: Edge | None, value: torch.Tensor) -> None:
+        """Record the new value of a buffer, which has the values of the tensor at `made_by`."""
+        recorded = self._recorded.get(made_by) if made_by is not None else None
+        alias = str(recorded[0]) if recorded is not None else ""
+        self._write(Edge(OpKey(name), role=Role.STATE), value, "", alias)
+
+    def _find_alias(self, reads: tuple[Edge, ...], storage: int) -> str:
+        """The key of the read tensor that has this memory; "" where none has."""
+        if storage in self._storages and storage:
+            for read in reads:
+                recorded = self._recorded.get(read)
+                if recorded is not None and recorded[1] == storage:
+                    return str(recorded[0])
+        return ""
+
+    def _write(
+        self,
+        edge: Edge,
+        value: torch.Tensor,
+        name: str,
+        alias: str,
+        recorder: Recorder | None = None,
+    ) -> TensorKey | None:
+        recorder = recorder or self.recorder
+        if recorder is None:
+            return None
+        try:
+            array = to_numpy(value)
+        except Unsupported as error:
+            self.note(f"{edge.op} {edge.role} {edge.index} was not recorded: {error}")
+            return None
+        dtype = dtype_name(value.dtype)
+        return recorder.tensor(
+            edge.op,
+            array,
+            role=edge.role,
+            index=edge.index,
+            dtype=dtype if dtype in DTYPES else None,
+            name=name,
+            strides=tuple(value.stride()) if value.layout is torch.strided else None,
+            device=str(value.device),
+            requires_grad=value.requires_grad,
+            alias_of=alias,
+        )
+
+
+def _storage_address(value: torch.Tensor) -> int:
+    try:
+        return value.untyped_storage().data_ptr()
+    except (NotImplementedError, RuntimeError):
+        return 0
 
 
 class NodeCapture(Interpreter):
@@ -278,22 +430,6 @@ def record_by_nodes(
     return outputs
 
 
-def record_in_float64(
-    program: TorchProgram, evaluator: TorchEvaluator, leaves: Sequence[Any], recorder: Recorder
-) -> None:
-    """Record one execution of a program with all floating-point arithmetic in float64."""
-    ledger = CaptureLedger(Observations(), recorder)
-    input_values = {}
-    for (name, path), value in zip(program.placeholders, leaves, strict=True):
-        if isinstance(value, torch.Tensor):
-            ledger.record_tensor(model_input_edge(name), value, name=path)
-            input_values[model_input_edge(name)] = value
-    outputs = evaluator.evaluate_all(program, input_values, ledger)
-    for position, (edge, value) in enumerate(outputs):
-        if edge is not None and isinstance(value, torch.Tensor):
-            ledger.record_model_output(edge, position, value, program.outputs[position])
-
-
 def _convert_to_buffer(value: torch.Tensor, buffer: torch.Tensor) -> torch.Tensor:
     """A value in the dtype and layout of the buffer it is written to."""
     return torch.empty_like(buffer).copy_(value)
@@ -301,3 +437,32 @@ def _convert_to_buffer(value: torch.Tensor, buffer: torch.Tensor) -> torch.Tenso
 
 def _leaves(value: Tree) -> list[Any]:
     return [value] if isinstance(value, Node) else pytree.tree_leaves(value)
+
+
+def describe_other_outputs(
+    names: Sequence[str], values: Sequence[Any], part: Part
+) -> dict[str, OtherOutput]:
+    """The outputs that are not tensors, as text."""
+    part_suffix = "".join(
+        f"@{name}={number}"
+        for name, number in (("sample", part.sample), ("step", part.step))
+        if number >= 0
+    )
+    return {
+        f"{name}{part_suffix}": _describe_other_output(value)
+        for name, value in zip(names, values, strict=False)
+        if value is not None and not isinstance(value, torch.Tensor)
+    }
+
+
+def _describe_other_output(value: object) -> OtherOutput:
+    if isinstance(value, bool | int | float | complex | str):
+        return OtherOutput(repr(value)[:_MAX_TEXT_CHARS])
+    return OtherOutput(type(value).__name__, is_opaque=True)
+
+
+def note_other_inputs(inputs: Tree, names: tuple[str, ...], ledger: CaptureLedger) -> None:
+    """Note each input in (args, kwargs) that is not a tensor: it is not recorded."""
+    for path, value in named_leaves(inputs, names):
+        if value is not None and not isinstance(value, torch.Tensor):
+            ledger.note(f"the input {path} is not a tensor and was not recorded: {value!r}")

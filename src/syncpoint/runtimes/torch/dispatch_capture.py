@@ -25,7 +25,7 @@ from syncpoint.run.model import Edge, Frame, Op, OpKey, Role
 from syncpoint.run.storage.writer import RunWriter
 from syncpoint.runtimes.protocol import Tree
 from syncpoint.runtimes.torch.arrays import clone_tensor, to_meta_tensor
-from syncpoint.runtimes.torch.edges import Edges
+from syncpoint.runtimes.torch.capture import CaptureLedger
 from syncpoint.runtimes.torch.in_place_writes import (
     REREAD,
     MemoryTracker,
@@ -35,19 +35,25 @@ from syncpoint.runtimes.torch.in_place_writes import (
     storage_id,
 )
 from syncpoint.runtimes.torch.inputs import Args, Kwargs
-from syncpoint.runtimes.torch.ledger import CaptureLedger
-from syncpoint.runtimes.torch.live_stack import (
+from syncpoint.runtimes.torch.load_model import LoadedModel
+from syncpoint.runtimes.torch.model_errors import describe_op_location, make_model_error
+from syncpoint.runtimes.torch.node_metadata import (
+    FRAMES,
     ModuleStack,
     StackReader,
     class_name,
+    collect_attributes,
+    describe_op,
+    op_type,
     read_python_stack,
 )
-from syncpoint.runtimes.torch.load_model import LoadedModel
-from syncpoint.runtimes.torch.model_errors import describe_op_location, make_model_error
-from syncpoint.runtimes.torch.model_tensors import find_own_tensors, preserve_state, tensor_identity
-from syncpoint.runtimes.torch.node_metadata import FRAMES, collect_attributes, describe_op, op_type
-from syncpoint.runtimes.torch.program import TorchProgram
-from syncpoint.runtimes.torch.steps import StepLoop
+from syncpoint.runtimes.torch.program import Edges, TorchProgram
+from syncpoint.runtimes.torch.states_and_steps import (
+    StepLoop,
+    find_own_tensors,
+    preserve_state,
+    tensor_identity,
+)
 from syncpoint.runtimes.torch.torchscript import without_optimisation
 from syncpoint.runtimes.torch.tree_paths import named_leaves, path_text
 

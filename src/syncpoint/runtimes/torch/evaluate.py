@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 
 from syncpoint.errors import InputError, SyncpointError, Unsupported
 from syncpoint.run.model import Edge, OpKey, Role
+from syncpoint.run.recorder import Recorder
 from syncpoint.runtimes.exception_text import one_line
 from syncpoint.runtimes.protocol import Array, Region, Tree
 from syncpoint.runtimes.torch.arrays import (
@@ -22,10 +23,10 @@ from syncpoint.runtimes.torch.arrays import (
     to_torch,
     torch_dtype,
 )
-from syncpoint.runtimes.torch.ledger import CaptureLedger
+from syncpoint.runtimes.torch.capture import CaptureLedger
 from syncpoint.runtimes.torch.node_metadata import op_type
 from syncpoint.runtimes.torch.op_in_dtype import call_in_dtype, cast_floats, check_can_change_dtype
-from syncpoint.runtimes.torch.program import AMBIGUOUS, TorchProgram
+from syncpoint.runtimes.torch.program import AMBIGUOUS, Observations, TorchProgram, model_input_edge
 
 _MAX_CACHE_BYTES = 512 << 20
 """Cast parameters are cached up to this size; the ops of neighbouring regions share them."""
@@ -376,3 +377,19 @@ def _copy_to_strides(value: torch.Tensor, expected: torch.Tensor) -> torch.Tenso
             min_stride = strides[axis] * (value.shape[axis] - 1) + min_stride
     copied = torch.empty_strided(value.shape, strides, dtype=value.dtype, device=value.device)
     return copied.copy_(value)
+
+
+def record_in_float64(
+    program: TorchProgram, evaluator: TorchEvaluator, leaves: Sequence[Any], recorder: Recorder
+) -> None:
+    """Record one execution of a program with all floating-point arithmetic in float64."""
+    ledger = CaptureLedger(Observations(), recorder)
+    input_values = {}
+    for (name, path), value in zip(program.placeholders, leaves, strict=True):
+        if isinstance(value, torch.Tensor):
+            ledger.record_tensor(model_input_edge(name), value, name=path)
+            input_values[model_input_edge(name)] = value
+    outputs = evaluator.evaluate_all(program, input_values, ledger)
+    for position, (edge, value) in enumerate(outputs):
+        if edge is not None and isinstance(value, torch.Tensor):
+            ledger.record_model_output(edge, position, value, program.outputs[position])

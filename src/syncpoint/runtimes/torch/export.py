@@ -17,17 +17,17 @@ from torch.fx import Graph, GraphModule, Node
 from torch.utils import _pytree as pytree
 
 from syncpoint.runtimes.protocol import Tree
-from syncpoint.runtimes.torch.edges import Edges
 from syncpoint.runtimes.torch.in_place_writes import is_in_place
-from syncpoint.runtimes.torch.model_tensors import named_tensors, tensor_identity
+from syncpoint.runtimes.torch.inputs import Args, Kwargs
 from syncpoint.runtimes.torch.node_metadata import (
     AUTOCAST,
     fetch_attribute,
     find_source_frames,
     is_op,
 )
-from syncpoint.runtimes.torch.program import Observations, TorchProgram
+from syncpoint.runtimes.torch.program import Edges, Observations, TorchProgram
 from syncpoint.runtimes.torch.silence import silence_torch
+from syncpoint.runtimes.torch.states_and_steps import named_tensors, tensor_identity
 from syncpoint.runtimes.torch.tree_paths import input_path, output_paths
 
 
@@ -201,3 +201,16 @@ def _parameter_names(
         for target, value in attributes.items()
         if isinstance(value, torch.Tensor)
     }
+
+
+def input_signature(args: Args, kwargs: Kwargs, more: Tree) -> Tree:
+    """The form of the inputs that a program depends on: structure, dtypes, shapes, strides."""
+    leaves, spec = pytree.tree_flatten((args, kwargs))
+    return (str(spec), tuple(_leaf_signature(leaf) for leaf in leaves), more)
+
+
+def _leaf_signature(leaf: Tree) -> Tree:
+    """The form of one input that a program depends on."""
+    if isinstance(leaf, torch.Tensor):
+        return (leaf.dtype, tuple(leaf.shape), tuple(leaf.stride()))
+    return repr(leaf)

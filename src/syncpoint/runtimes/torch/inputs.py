@@ -62,12 +62,6 @@ def bind_arguments(
     )
 
 
-def input_signature(args: Args, kwargs: Kwargs, more: Tree) -> Tree:
-    """The form of the inputs that a program depends on: structure, dtypes, shapes, strides."""
-    leaves, spec = pytree.tree_flatten((args, kwargs))
-    return (str(spec), tuple(_leaf_signature(leaf) for leaf in leaves), more)
-
-
 def _match_exported_structure(
     loaded_model: LoadedModel, args: Args, kwargs: Kwargs
 ) -> tuple[Args, Kwargs]:
@@ -96,13 +90,6 @@ def _has_open_ends(loaded_model: LoadedModel) -> tuple[bool, bool]:
         inspect.Parameter.VAR_POSITIONAL in kinds,
         inspect.Parameter.VAR_KEYWORD in kinds,
     )
-
-
-def _leaf_signature(leaf: Tree) -> Tree:
-    """The form of one input that a program depends on."""
-    if isinstance(leaf, torch.Tensor):
-        return (leaf.dtype, tuple(leaf.shape), tuple(leaf.stride()))
-    return repr(leaf)
 
 
 def named_arguments(module: nn.Module, args: Tree, kwargs: Tree) -> list[tuple[str, Any]]:

@@ -22,7 +22,7 @@ from syncpoint.runtimes.exception_text import one_line
 from syncpoint.runtimes.import_path import load_object
 from syncpoint.runtimes.torch.arrays import dtype_name, torch_dtype
 from syncpoint.runtimes.torch.environment import resolve_device
-from syncpoint.runtimes.torch.live_stack import class_name
+from syncpoint.runtimes.torch.node_metadata import class_name
 from syncpoint.runtimes.torch.silence import silence_torch
 from syncpoint.runtimes.torch.torchscript import ScriptSource
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -26,21 +27,24 @@ from syncpoint.runtimes.protocol import (
 )
 from syncpoint.runtimes.session import BaseSession, RunTotals, recorder_for_step
 from syncpoint.runtimes.torch.arrays import clone_tensor
-from syncpoint.runtimes.torch.capture import NodeCapture, record_by_nodes, record_in_float64
-from syncpoint.runtimes.torch.captured_vs_plain import compare_states, compare_with_plain
+from syncpoint.runtimes.torch.capture import (
+    CaptureLedger,
+    NodeCapture,
+    describe_other_outputs,
+    note_other_inputs,
+    record_by_nodes,
+)
 from syncpoint.runtimes.torch.dispatch_capture import record_by_dispatch
 from syncpoint.runtimes.torch.environment import describe_torch_environment
-from syncpoint.runtimes.torch.evaluate import TorchEvaluator, choose_program
-from syncpoint.runtimes.torch.export import export_program, make_program
-from syncpoint.runtimes.torch.inputs import Args, Kwargs, bind_arguments, input_signature
-from syncpoint.runtimes.torch.ledger import CaptureLedger
+from syncpoint.runtimes.torch.evaluate import TorchEvaluator, choose_program, record_in_float64
+from syncpoint.runtimes.torch.export import export_program, input_signature, make_program
+from syncpoint.runtimes.torch.inputs import Args, Kwargs, bind_arguments
 from syncpoint.runtimes.torch.load_model import LoadedModel, load_model
 from syncpoint.runtimes.torch.model_errors import make_model_error
-from syncpoint.runtimes.torch.model_tensors import preserve_state
-from syncpoint.runtimes.torch.non_tensors import describe_other_outputs, note_other_inputs
+from syncpoint.runtimes.torch.observer_check import compare_states, compare_with_plain
 from syncpoint.runtimes.torch.program import Observations, TorchProgram
 from syncpoint.runtimes.torch.replay import NodeReplay
-from syncpoint.runtimes.torch.steps import LoopTotals, StepLoop
+from syncpoint.runtimes.torch.states_and_steps import StepLoop, preserve_state
 
 _TORCH_LOCK = threading.RLock()
 """Threads, seed, default dtype and training mode are global in torch: one run at a time."""
@@ -49,6 +53,23 @@ _TORCH_LOCK = threading.RLock()
 def open_session(model: object, options: Mapping[str, Any]) -> TorchSession:
     """Open a model, a file that holds one, or `file.py:attribute`."""
     return TorchSession(load_model(model, options), options)
+
+
+@dataclass
+class LoopTotals(RunTotals):
+    """The totals of a run, and the loop whose steps its samples may be."""
+
+    loop: StepLoop | None = None
+    """None where the samples are not steps."""
+
+    def run_next_step(
+        self, loaded_model: LoadedModel, args: tuple[Any, ...], kwargs: dict[str, Any], seed: int
+    ) -> None:
+        """Make the next step of the loop; the first call starts the loop."""
+        if self.loop is None:
+            self.loop = StepLoop(loaded_model, args, kwargs)
+        torch.manual_seed(seed)
+        self.loop.step(args, kwargs)
 
 
 class TorchSession(BaseSession):

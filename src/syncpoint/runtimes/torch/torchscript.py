@@ -24,8 +24,7 @@ import torch
 
 from syncpoint.run.model import Frame
 from syncpoint.runtimes.protocol import Tree
-from syncpoint.runtimes.torch.live_stack import CallSite, read_python_stack
-from syncpoint.runtimes.torch.node_metadata import select_user_frames
+from syncpoint.runtimes.torch.node_metadata import CallSite, read_python_stack, select_user_frames
 
 _DEBUG_SUFFIX = ".debug_pkl"
 

@@ -10,15 +10,10 @@ import pytest
 
 from helpers.device_dump_files import chunk, dump, input_, nano, nano_tensor, one_output, output
 from helpers.paths import ASCEND_DATA
-from syncpoint.ascend.dumps.batch_tree import (
-    find_rule_file,
-    find_step_folders,
-    is_tree,
-    latest_steps,
-    load_rule_files,
-)
 from syncpoint.ascend.dumps.device_folder import DeviceFolder
 from syncpoint.ascend.dumps.device_types import stored_type
+from syncpoint.ascend.dumps.rule_file import find_rule_file, load_rule_files
+from syncpoint.ascend.dumps.training_tree import find_step_folders, is_tree, latest_steps
 from syncpoint.dumps.open_dump import open_dump
 from syncpoint.errors import FormatError, InputError
 from syncpoint.run.model import OpKey, Role, TensorKey

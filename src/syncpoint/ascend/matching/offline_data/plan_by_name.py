@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from syncpoint.ascend.dumps.folder_files import unreadable_tensor
+from syncpoint.ascend.dumps.folder_listing import unreadable_tensor
 from syncpoint.ascend.matching.device_layouts import transpose_axes
 from syncpoint.ascend.matching.plan import ComparisonPlan, PlanEntry
 from syncpoint.matching.views import View

@@ -1,33 +1,20 @@
-"""The plan for a GE dump of TorchAir: the common part of both kinds of comparison.
-
-Every tensor of the device has an entry, compared or not. So has every op of the reference that is
-not compared.
-"""
+"""The plan for a GE dump of TorchAir: its entries, the common part of both kinds of comparison,
+and what stays unmatched in the reference."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, field, replace
 
-from syncpoint.ascend.dumps.folder_files import unreadable_tensor
+from syncpoint.ascend.dumps.file_names import escape_name
+from syncpoint.ascend.dumps.folder_listing import unreadable_tensor
 from syncpoint.ascend.dumps.graph_text import DynamoGraph
 from syncpoint.ascend.dumps.torchair_run import TreeRun, op_facts
 from syncpoint.ascend.matching.device_views import graph_view
-from syncpoint.ascend.matching.plan import ComparisonPlan
+from syncpoint.ascend.matching.plan import ComparisonPlan, PlanEntry
 from syncpoint.ascend.matching.torchair.fused_ops import GraphNames
-from syncpoint.ascend.matching.torchair.graph_plan import DerivedTensor, GraphEntry, GraphPlan
-from syncpoint.ascend.matching.torchair.reference_lookup import (
-    ReferenceOps,
-    TensorLookup,
-    last_execution_note,
-)
-from syncpoint.ascend.matching.torchair.unmatched_reference import (
-    graph_parts,
-    unmatched_ops,
-    unmatched_tokens,
-)
 from syncpoint.matching.views import View
 from syncpoint.metrics.statistics_bounds import ENDS_ONLY_NOTE
 from syncpoint.metrics.verdict import ReasonCode
@@ -40,6 +27,115 @@ SHAPE_MISMATCH = "data shape doesn't match."
 OWN_INPUT_PATH = "own input"
 """The path of a reference tensor that is an input of the target's own op."""
 _SUPERSEDED = "an earlier execution; the last one is compared"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorLookup:
+    """A tensor of the reference, or why there is none."""
+
+    tensor: Tensor | None = None
+    why: str = ""
+    damage: str = ""
+    note: str = ""
+    extra: bool = False
+    """Whether msProbe would not find it."""
+    sure: bool = True
+    """Whether different shapes mean an error of the model, and not of the pairing."""
+
+
+@dataclass
+class ReferenceOps:
+    """The ops of the reference in one graph and token, by name; the last execution of each."""
+
+    ops: dict[str, Op]
+    tensors: dict[OpKey, dict[tuple[Role, int], Tensor]]
+    part: Part
+    used: set[TensorKey] = field(default_factory=set)
+    why_unused: dict[str, str] = field(default_factory=dict)
+    """Why an op is not compared, where that is known."""
+
+    def __post_init__(self) -> None:
+        # Names as in files, for a dump whose headers do not have the true names.
+        self._op_by_file_name: dict[str, Op | None] = {}
+        for name, op in self.ops.items():
+            file_name = escape_name(name)
+            is_ambiguous = file_name in self._op_by_file_name
+            self._op_by_file_name[file_name] = None if is_ambiguous else op
+
+    def op(self, name: str) -> Op | None:
+        """The op of this name."""
+        return self.ops.get(name) or self._op_by_file_name.get(escape_name(name))
+
+    def find(self, name: str, role: Role, index: int) -> TensorLookup:
+        """One tensor of an op."""
+        op = self.op(name)
+        if op is None:
+            return TensorLookup(why=f"the golden dump has no {name}")
+        tensor = self.tensors.get(op.key, {}).get((role, index))
+        damage = str(op_facts(op, self.part).get("damage", ""))
+        if tensor is None:
+            if damage:
+                return TensorLookup(damage=damage)
+            return TensorLookup(why=f"the golden dump has no {role} {index} of {name}")
+        return TensorLookup(tensor=tensor, note=last_execution_note(op.key.call))
+
+    def count(self, name: str, role: Role) -> int:
+        """The number of inputs or outputs of an op."""
+        op = self.op(name)
+        if op is None:
+            return 0
+        return sum(tensor_role is role for tensor_role, _ in self.tensors.get(op.key, ()))
+
+
+def last_execution_note(call: int) -> str:
+    """A note that the last of several executions is compared; "" for the only execution."""
+    return f"the last of {call + 1} executions is compared" if call else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphEntry(PlanEntry):
+    """One line of the report."""
+
+    graph: str = ""
+    call: int = 0
+    """Which execution of the op in its part."""
+    time: int = 0
+    """When the device wrote it."""
+    extra: bool = False
+    """Whether the report of msProbe has no such line."""
+    file: str = ""
+    """For a line without a tensor: the file of the op, or its name."""
+
+    @property
+    def key(self) -> OpKey:
+        """The device op; it exists also if the dump has none of its tensors."""
+        return OpKey(self.op, self.call, self.graph)
+
+
+@dataclass(frozen=True)
+class DerivedTensor:
+    """A tensor that is computed from another one before it is compared."""
+
+    tensor: Tensor
+    source: Tensor
+    from_target: bool = False
+    """Whether its source is a tensor of the target; otherwise of the reference."""
+    is_min_max: bool = False
+    """Whether it holds the least and the greatest value of its source."""
+    is_cast: bool = False
+    """Whether its values are truncated to integers, as by a cast to its dtype."""
+
+
+@dataclass(frozen=True)
+class GraphPlan:
+    """The plan, and the tensors to derive for it."""
+
+    plan: ComparisonPlan
+    entries: tuple[GraphEntry, ...]
+    derived: tuple[DerivedTensor, ...] = ()
+    """Tensors to add to the reference."""
+    min_max_only: frozenset[TensorKey] = frozenset()
+    """Tensors of the target to compare by their least and greatest value."""
 
 
 class GraphPlanner(ABC):
@@ -287,3 +383,77 @@ def _tensors_by_op(dump: TreeRun) -> dict[tuple[OpKey, Part], dict[tuple[Role, i
         key = tensor.key
         tensors.setdefault((key.op, key.part), {})[key.role, key.index] = tensor
     return tensors
+
+
+def unmatched_ops(graph: str, reference: ReferenceOps) -> Iterator[GraphEntry]:
+    """Entries for the ops of which no tensor is compared."""
+    for name, op in reference.ops.items():
+        tensors = reference.tensors.get(op.key, {})
+        if any(tensor.key in reference.used for tensor in tensors.values()):
+            continue
+        text = reference.why_unused.get(name, "the device's dump has no op for it")
+        yield _op_entry(graph, reference.part, name, op, text)
+
+
+def unmatched_tensors(
+    graph: str, reference: ReferenceOps, name: str, role: Role
+) -> Iterator[GraphEntry]:
+    """Entries for the tensors of an op that the device op does not have."""
+    op = reference.op(name)
+    if op is None:
+        return
+    for (tensor_role, index), tensor in reference.tensors.get(op.key, {}).items():
+        if tensor_role is role and tensor.key not in reference.used:
+            reference.used.add(tensor.key)
+            text = f"the device's op has no {role} {index}"
+            entry = _op_entry(graph, reference.part, name, op, text)
+            yield replace(entry, reference=tensor)
+
+
+def unmatched_tokens(
+    reference: TreeRun, compared: Container[tuple[str, Part]]
+) -> Iterator[GraphEntry]:
+    """Entries for the tokens that the dump of the device does not have."""
+    graphs = dict.fromkeys(op.key.graph for op in reference.run.ops)
+    for graph in graphs:
+        for part in graph_parts(reference, graph):
+            if (graph, part) not in compared:
+                token = f"graph {graph}, token {part.step}" if graph else f"token {part.step}"
+                yield GraphEntry(
+                    index=0,
+                    type="",
+                    target_names=(),
+                    reference_names=(graph or "graph",),
+                    reason=ReasonCode.NO_TARGET_VALUE,
+                    report_text=f"the device's dump has no {token}",
+                    part=part,
+                    graph=graph,
+                    extra=True,
+                )
+
+
+def _op_entry(graph: str, part: Part, name: str, op: Op, report_text: str) -> GraphEntry:
+    return GraphEntry(
+        index=0,
+        type=op.type,
+        target_names=(),
+        reference_names=(name,),
+        reason=ReasonCode.NO_TARGET_VALUE,
+        report_text=report_text,
+        part=part,
+        graph=graph,
+        extra=True,
+        file=name,
+    )
+
+
+def graph_parts(dump: TreeRun, graph: str) -> list[Part]:
+    """The tokens of a graph, in order."""
+    has_graphs = len({op.key.graph for op in dump.run.ops}) > 1
+    return sorted(
+        {
+            Part(step=leaf.token, rank=leaf.rank)
+            for leaf in dump.tree.leaves
+            if not has_graphs or leaf.graph == graph
+        }
+    )

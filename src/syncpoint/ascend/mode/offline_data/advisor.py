@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from syncpoint.ascend.mode.offline_data.metric_columns import METRICS
-from syncpoint.ascend.mode.offline_data.report_rows import OfflineLine
+from syncpoint.ascend.mode.offline_data.report import OfflineLine
 from syncpoint.files.outputs import write_output
 from syncpoint.metrics.verdict import FAILING_REASONS
 

@@ -9,18 +9,15 @@ from pathlib import Path
 
 from syncpoint.ascend.dumps.rule_file import RuleFile
 from syncpoint.ascend.matching.plan import PlanMatcher
-from syncpoint.ascend.mode.missing_or_damaged_files import complete_result
+from syncpoint.ascend.mode.complete_result import complete_result, warn_of_ops
 from syncpoint.ascend.mode.offline_data.advisor import write_advice
 from syncpoint.ascend.mode.offline_data.memory_reuse import find_overwritten
 from syncpoint.ascend.mode.offline_data.op_detail import write_op_detail
-from syncpoint.ascend.mode.offline_data.open_dumps import OfflineCase, open_case
+from syncpoint.ascend.mode.offline_data.open_and_plan import OfflineCase, open_case
 from syncpoint.ascend.mode.offline_data.options import OfflineFlags
 from syncpoint.ascend.mode.offline_data.repeated_tensors import find_repeated_tensors
-from syncpoint.ascend.mode.offline_data.report import write_report
-from syncpoint.ascend.mode.offline_data.report_rows import DeviceColumns, lines
-from syncpoint.ascend.mode.op_warnings import warn_of_ops
-from syncpoint.ascend.mode.outcome import Outcome
-from syncpoint.ascend.mode.report_paths import unused_paths
+from syncpoint.ascend.mode.offline_data.report import DeviceColumns, lines, write_report
+from syncpoint.ascend.mode.outcome import Outcome, unused_paths
 from syncpoint.comparison.engine import Options
 from syncpoint.comparison.engine import compare as compare_runs
 from syncpoint.comparison.events import Progress, sink_for

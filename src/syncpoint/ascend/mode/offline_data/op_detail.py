@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from syncpoint.ascend.dumps.file_names import escape_name
 from syncpoint.ascend.matching.device_views import PLAIN_LAYOUTS
 from syncpoint.ascend.matching.plan import PlanEntry
-from syncpoint.ascend.mode.offline_data.open_dumps import OfflineCase
+from syncpoint.ascend.mode.offline_data.open_and_plan import OfflineCase
 from syncpoint.ascend.mode.offline_data.options import OfflineFlags
 from syncpoint.errors import InputError
 from syncpoint.files.outputs import output_folder

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from syncpoint.ascend.dumps.batch_tree import (
+from syncpoint.ascend.dumps.rule_file import RuleFile, find_rule_file, load_rule_files
+from syncpoint.ascend.dumps.training_tree import (
     StepFolder,
-    find_rule_file,
     find_step_folders,
     is_tree,
     latest_steps,
-    load_rule_files,
 )
-from syncpoint.ascend.dumps.rule_file import RuleFile
 from syncpoint.ascend.mode.offline_data.mode import compare_offline
 from syncpoint.ascend.mode.offline_data.options import OfflineFlags
 from syncpoint.ascend.mode.outcome import Outcome

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.ascend.matching.torchair.graph_plan import DerivedTensor, GraphPlan
+from syncpoint.ascend.matching.torchair.planner import DerivedTensor, GraphPlan
 from syncpoint.ascend.mode.array_pieces import iterate_pieces
 from syncpoint.errors import FormatError
 from syncpoint.run.dtypes import DTYPES

@@ -8,14 +8,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from syncpoint.ascend.matching.plan import PlanMatcher
-from syncpoint.ascend.mode.missing_or_damaged_files import complete_result
-from syncpoint.ascend.mode.op_warnings import warn_of_ops
-from syncpoint.ascend.mode.outcome import Outcome
-from syncpoint.ascend.mode.report_paths import unused_paths
-from syncpoint.ascend.mode.torchair.open_dumps import TorchairCase, open_cases
+from syncpoint.ascend.mode.complete_result import complete_result, warn_of_ops
+from syncpoint.ascend.mode.outcome import Outcome, unused_paths
+from syncpoint.ascend.mode.torchair.open_and_plan import TorchairCase, open_cases
 from syncpoint.ascend.mode.torchair.options import TorchairFlags
-from syncpoint.ascend.mode.torchair.report import batch_columns, write_csv, write_xlsx
-from syncpoint.ascend.mode.torchair.report_rows import lines
+from syncpoint.ascend.mode.torchair.report import batch_columns, lines, write_csv, write_xlsx
 from syncpoint.ascend.sheets import require_xlsx
 from syncpoint.comparison.engine import Options
 from syncpoint.comparison.engine import compare as compare_runs

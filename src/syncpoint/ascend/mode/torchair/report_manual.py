@@ -11,16 +11,18 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, isfinite, isinf, isnan, nan, sqrt
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.ascend.mode.array_pieces import iterate_pair_pieces, iterate_pieces
 from syncpoint.ascend.mode.torchair.options import Summary
-from syncpoint.ascend.mode.torchair.report_rows import TorchairLine
 from syncpoint.ascend.sheets import Colour
 from syncpoint.metrics.verdict import FAILING_REASONS, ReasonCode, Verdict
+
+if TYPE_CHECKING:
+    from syncpoint.ascend.mode.torchair.report import TorchairLine
 
 METRICS_SEED = (
     "Cosine",
@@ -35,9 +37,7 @@ DIFFERENCES = (
     *("MaxRelativeErr", "MinRelativeErr", "MeanRelativeErr", "NormRelativeErr"),
 )
 
-
 DIGESTS = ("NPU MD5", "BENCH MD5")
-
 
 MAX_RELATIVE_DIFFERENCE = 0.01
 """A difference is significant from this share of the golden value on."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf, isnan, nan, sqrt
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 from syncpoint.ascend.matching.torchair.planner import SHAPE_MISMATCH
 from syncpoint.ascend.mode.array_pieces import iterate_pair_pieces, iterate_pieces
 from syncpoint.ascend.mode.torchair.report_manual import NOT_FINITE, passes_manual_limits
-from syncpoint.ascend.mode.torchair.report_rows import TorchairLine
 from syncpoint.metrics.verdict import ReasonCode
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Tensor
+
+if TYPE_CHECKING:
+    from syncpoint.ascend.mode.torchair.report import TorchairLine
 
 METRICS_26 = (
     "cosine_similarity",
@@ -31,7 +33,6 @@ METRICS_26 = (
     "relative_euclidean_distance",
 )
 
-
 _SIDE = ("data_path", "op_type", "dtype", "shape", "max_value", "min_value", "mean_value")
 HEADER = (
     *("token_id", "data_id"),
@@ -41,12 +42,13 @@ HEADER = (
     *("cmp_fail_reason", "Verdict", "Remark"),
 )
 _TORCH = {"bf16": "float32", "u16": "int32", "u32": "int64", "f8_e5m2": "float64"}
+
 _TORCH |= {"f8_e4m3fn": "float64", "i4": "int8", "u4": "int8", "c64": "complex64"}
+
 """Dtypes that msProbe reads as others; all others have their NumPy names."""
 
 _PIECE_ELEMENTS = 1 << 15
 _EPSILON_32 = float(np.finfo(np.float32).eps)
-
 
 _EPSILON = float(np.finfo(np.float64).eps)
 
