@@ -12,11 +12,11 @@ PAGE := src/syncpoint/page/static/app.js
 PAGE_SOURCES := $(shell find web -name node_modules -prune -o -type f -print)
 NPM := PATH="$$PATH:$(abspath $(BIN))" npm
 
-.PHONY: help setup web types browser demo test test-all lint format bench fuzz zoo clean
+.PHONY: help setup web files types browser demo test test-all lint format bench fuzz zoo clean
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo | test | test-all | lint | bench | fuzz | zoo | setup | web | types | format | clean"
+	@echo "make demo | test | test-all | lint | bench | fuzz | zoo | setup | web | files | types | format | clean"
 
 # torch is asked for by its exact version and before anything that depends on it: any other
 # request brings in several gigabytes of CUDA packages.
@@ -42,6 +42,10 @@ $(PAGE): $(PAGE_SOURCES) | $(VENV)/.torch
 setup: $(VENV)/.dev $(PAGE)
 
 web: $(PAGE)
+
+# The list of the package's files, from their docstrings.
+files: $(VENV)/.dev
+	$(BIN)/python tools/list_files.py
 
 # The types of the page, from the server that it speaks to.
 types: $(VENV)/.dev
@@ -81,6 +85,7 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports
 	$(BIN)/python tools/check_branches.py
 	$(BIN)/python tools/check_names.py
+	$(BIN)/python tools/list_files.py --check
 	$(BIN)/python tools/check_spills.py
 	$(BIN)/clang-format --dry-run --Werror $(FORMATTED)
 

@@ -1,4 +1,4 @@
-"""The coverage rule: which share of each side was compared, and whether that is enough.
+"""The coverage of a comparison, new or saved: the share compared, and whether that is enough.
 
 Also lists the tensors and the model outputs that were not compared. METRICS.md states the rule.
 Whether an error in an unmatched tensor would be visible is decided in `unmatched.py`.

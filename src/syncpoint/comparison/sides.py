@@ -1,4 +1,4 @@
-"""Both runs of a comparison, with the lookups that every row needs."""
+"""Both runs of a comparison: opens and verifies their tensors, and has the lookups of each row."""
 
 from __future__ import annotations
 

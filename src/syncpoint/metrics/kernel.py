@@ -1,4 +1,6 @@
-"""Calls the native kernel with tensors, by address or by file region, and returns their metrics."""
+"""Calls the native kernel with checked tensors (addresses or file regions, scales and zero points).
+
+Returns their metrics."""
 
 from __future__ import annotations
 

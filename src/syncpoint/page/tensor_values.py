@@ -1,4 +1,4 @@
-"""The values of a sync point, read block by block.
+"""The values of a sync point as the page shows them: blocks, axes and their names.
 
 The two tensors are prepared by the code that measured them, so that the page shows the numbers
 behind the verdict: through the view of the pair, dequantized, and with the same rules for masked

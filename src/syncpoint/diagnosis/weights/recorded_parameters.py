@@ -1,5 +1,4 @@
-"""Parameters that were recorded: how those of both sides are related, which are equal, and
-which unmatched one of the target explains an op."""
+"""Recorded parameters: which lie behind a sync point, and how those of both sides are related."""
 
 from __future__ import annotations
 

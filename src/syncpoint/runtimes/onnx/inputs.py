@@ -1,4 +1,4 @@
-"""Inputs that an ONNX graph declares."""
+"""Inputs that an ONNX graph or file declares: names, shapes and types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runtime "onnxruntime": ONNX models as ONNX Runtime executes them.
+"""The runtime "onnxruntime": what it opens, its options, and its capabilities (cuts, previews).
 
 This module imports neither onnx nor onnxruntime until a model is opened.
 """

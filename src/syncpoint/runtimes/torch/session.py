@@ -1,4 +1,4 @@
-"""A loaded PyTorch model: chooses how to capture, replay and evaluate it."""
+"""A loaded PyTorch model: chooses how to capture, replay, evaluate and check it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ops of the original graph that a dumped op stands for, by its name.
+"""The original op, FX node or output that a dumped op of a GE graph stands for, by its name.
 
 The compiler names a fused op by the names of its parts in a row: `Add_1Relu_2`.
 """
