@@ -1,4 +1,4 @@
-"""`python -m syncpoint`: the command line."""
+"""Entry point of `python -m syncpoint`: runs the command line."""
 
 from syncpoint.cli import main
 

@@ -1,4 +1,5 @@
-"""The public functions of INTERFACE.md."""
+"""The public functions of INTERFACE.md (`compare`, `capture`, `bisect`, `analyze`, `reduce`,
+`record` and more), each of which passes its arguments on."""
 
 from __future__ import annotations
 

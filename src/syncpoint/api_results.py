@@ -1,4 +1,5 @@
-"""The public results, Comparison, Analysis and Bisection: data, and methods to show and save it."""
+"""The public results Comparison, Analysis and Bisection: save, judge again, write CSV, JSON, text
+and HTML, show in a browser or notebook."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The errors that this package raises on purpose, and the exit codes of commands.
+"""Classes of the errors and warnings that this package raises, exit codes, `describe_error`
+(message of an exception), and SystemExit of a model as CaptureError.
 
 Each error says in one line what was expected, what was found and how to fix it, and carries the
 exit code of the command. Any other exception that escapes is a bug.

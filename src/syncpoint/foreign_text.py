@@ -1,4 +1,5 @@
-"""Make untrusted strings safe to show: names of ops, files and modules, quotes in errors.
+"""Make untrusted strings safe to show: escape control characters and invalid Unicode, shorten long
+text, strip terminal colours.
 
 Names stay as they are in the data, where they are identities. Whatever shows one to a person (a
 terminal, an error, a notebook) shows the result of `make_visible`: an escape sequence, a line break

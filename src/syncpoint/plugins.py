@@ -1,4 +1,5 @@
-"""Plugins: what other packages add to Syncpoint through entry points.
+"""Plugins that other packages add through entry points: find, load and check them, and skip those
+that fail with a warning (`Seam`).
 
 Each of the four seams (runtimes, dump formats, matchers, causes) is one `Seam`. A plugin that
 cannot be used is reported in one line and skipped; nothing else fails. Nothing is scanned or

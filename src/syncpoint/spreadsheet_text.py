@@ -1,4 +1,5 @@
-"""Text for cells of CSV and XLSX: formulas are escaped, and Python can read every text back."""
+"""Text for cells of CSV and XLSX: escape formulas, and write CSV that Python reads back
+unchanged."""
 
 from __future__ import annotations
 

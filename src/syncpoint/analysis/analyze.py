@@ -1,4 +1,5 @@
-"""`syncpoint analyze`: a compiled model against itself in eager mode and in float64."""
+"""The steps of `syncpoint analyze`: run a model compiled, eager and in float64, compare the runs,
+and choose the ops to examine."""
 
 from __future__ import annotations
 

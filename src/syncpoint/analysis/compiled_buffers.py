@@ -1,4 +1,5 @@
-"""The buffers of compiled code: how they differ from eager tensors, and which ops have none.
+"""Buffers of compiled code against eager tensors: differences of dtype, shape, strides and device,
+and the fused ops that have no buffer.
 
 They may differ in dtype, shape, strides and device. Fusion hides ops: no buffer holds their values.
 """

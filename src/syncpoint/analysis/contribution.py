@@ -1,4 +1,5 @@
-"""The contribution of an op to the final error.
+"""How much an op contributes to the final error: run the compiled code with the reference's value
+in place of the op's.
 
 The value of the op is replaced by that of the reference, and the rest of the compiled code runs on
 it.

@@ -1,4 +1,5 @@
-"""Whether rounding that the compiler omits explains the difference from eager mode."""
+"""Compile again with the roundings of eager mode, to see whether roundings that the compiler omits
+explain the difference."""
 
 from __future__ import annotations
 

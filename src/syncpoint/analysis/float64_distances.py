@@ -1,4 +1,5 @@
-"""How far the compiled run and the eager run are from float64, and which of them is nearer."""
+"""Errors of the compiled and the eager run against float64, by tensor and by output, and which of
+the two is nearer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The result of an analysis: its runs, their comparison and the verdict."""
+"""The result of an analysis: its runs, their comparison, the verdict, the exit code and the guilty
+and hidden ops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The runs of an analysis, all on the same inputs."""
+"""Record the runs of an analysis on the same inputs (compiled, eager, float64), load a compiler's
+repro file, and list tensors that vary between runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The flags of `syncpoint compare` for Ascend dumps, with the names that msProbe uses.
+"""The flags of `syncpoint compare` for Ascend and msProbe dumps, with msProbe's names; call the
+mode or write msProbe's tables.
 
 They are declared only here: the command takes each group as one object, and the function of a mode
 gets its arguments from the flags of that mode.

@@ -1,4 +1,5 @@
-"""Writes the tables of other tools as coloured sheets (XLSX)."""
+"""Write coloured XLSX sheets: the rows, their colours, numbers as numbers; check that the package
+is installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Cut the target at an op, run it, and judge the value of that op.
+"""Test one op: cut the target there, run it, and compare the op's value with the reference (good,
+bad or not judged); also judge the whole target.
 
 A run of the target op by op, the guide, pairs the tensors of the target with those of the
 reference. The values of the guide are not used.

@@ -1,4 +1,5 @@
-"""Search a graph with branches for the first bad op, in as few tests as possible.
+"""The search algorithm: choose the op to test next so that it halves the suspects in a graph with
+branches; needs no model.
 
 It works like `git bisect`: a bad op makes suspects of all its ancestors, a good op clears all its
 ancestors. The next op to test is the suspect that splits the suspects into halves.

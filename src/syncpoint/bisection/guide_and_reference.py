@@ -1,4 +1,5 @@
-"""The runs that bisection needs: the guide (the target op by op) and the reference."""
+"""Record the guide of a bisection (the target op by op), get its cutter, and choose the reference's
+options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The result of a bisection: data classes, exit code and JSON."""
+"""Data classes of a bisection's result (each cut, each first bad op, the runs), with the exit code
+and JSON."""
 
 from __future__ import annotations
 

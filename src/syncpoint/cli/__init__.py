@@ -1,4 +1,5 @@
-"""The command line: one file per command, thin: parse, call the API, print."""
+"""The command line, one thin file per command: parse, call the API, print. `main` turns errors and
+crashes into messages and exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`syncpoint analyze`: a compiled model against itself in eager mode and in float64."""
+"""The command `syncpoint analyze`: its flags, and the report on a compiled model against eager mode
+and float64."""
 
 from __future__ import annotations
 

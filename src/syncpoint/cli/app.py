@@ -1,4 +1,5 @@
-"""The application: its commands and what holds for all of them.
+"""The application: registers the commands, adds `--version` and defaults from the config file, and
+guards exit codes against exits of models.
 
 Nothing heavy is imported here or in the command files: each command imports what it needs when
 it runs, so that help is quick and works without any runtime installed.

@@ -1,4 +1,5 @@
-"""`syncpoint bisect`: the first bad op of a model that shows nothing but its outputs."""
+"""The command `syncpoint bisect`: finds the first bad op of a model that shows nothing but its
+outputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`syncpoint capture`: run a model and keep every intermediate tensor."""
+"""The command `syncpoint capture`: runs a model and keeps every intermediate tensor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`syncpoint compare`: pairs the tensors of two runs, measures them, names the guilty op."""
+"""The command `syncpoint compare`: its flags for models, pairing, errors and storage, the modes for
+Ascend, and `--resume`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Defaults from `syncpoint.toml` or `[tool.syncpoint]` in pyproject.toml; a flag always wins.
+"""Defaults of options from `syncpoint.toml` or `[tool.syncpoint]` in pyproject.toml; a flag always
+wins.
 
 [tool.syncpoint.compare]
 preset = "f16"

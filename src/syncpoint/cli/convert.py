@@ -1,4 +1,4 @@
-"""`syncpoint convert`: a run or dump written in another format."""
+"""The command `syncpoint convert`: writes a run or dump in another format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`syncpoint demo`: the main job on a trained speech detector that was shipped with a mistake."""
+"""The command `syncpoint demo`: compares a trained speech detector with a correct and a faulty
+half-precision copy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`syncpoint diagnose`: from a table of errors to the cause."""
+"""The command `syncpoint diagnose`: finds the causes of the errors in a comparison, and the next
+steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`syncpoint doctor`: what this installation can do, and what it lacks."""
+"""The command `syncpoint doctor`: shows the installed versions, runtimes, dump formats and plugins,
+and what is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Examples at the end of each command's help."""
+"""The example command lines at the end of each command's help."""
 
 EXAMPLES = {
     "capture": (

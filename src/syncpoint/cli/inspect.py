@@ -1,4 +1,5 @@
-"""`syncpoint inspect`: what is in a run or a dump, and what one of its ops gave."""
+"""The command `syncpoint inspect`: lists the ops of a run or dump, or shows the tensors and
+statistics of one op."""
 
 from __future__ import annotations
 

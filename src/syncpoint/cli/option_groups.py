@@ -1,4 +1,5 @@
-"""Groups of options: a dataclass in the signature of a command becomes one flag for each field.
+"""The mechanism of option groups: turns each dataclass in the signature of a command into flags,
+and groups them in the help.
 
 A group is declared once and taken by every command that needs it:
 

@@ -1,4 +1,5 @@
-"""Options that several commands share, in groups (see option_groups.py)."""
+"""The option groups that several commands share: inputs, runtimes, limits, exit code, tables,
+report files, browser, time and memory."""
 
 from __future__ import annotations
 

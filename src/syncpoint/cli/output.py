@@ -1,4 +1,5 @@
-"""Lines on the terminal: each call prints one, whatever names it contains."""
+"""Print single lines on stdout or stderr, escape what their encoding lacks, and show Python
+warnings as lines."""
 
 from __future__ import annotations
 

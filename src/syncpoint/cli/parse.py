@@ -1,4 +1,5 @@
-"""Parses the text of command-line options."""
+"""Parse the text of options: KEY=VALUE settings, shapes such as NAME=1,3,224, byte sizes such as
+2GiB, fixed choices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Progress bar on a terminal; nothing in a pipe."""
+"""The progress bar over the sync points on a terminal; nothing in a pipe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`syncpoint reduce`: makes a run or a dump smaller, also while it is being written."""
+"""The command `syncpoint reduce`: makes a run or a dump smaller, also while it is being written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`syncpoint report`: show a saved comparison again, also under other limits."""
+"""The command `syncpoint report`: shows a saved comparison again, also under other limits; measures
+nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`syncpoint session`: make comparisons in the browser, and look at those of the past."""
+"""The command `syncpoint session`: serves a page in the browser on which to make comparisons and
+see past ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Prints a comparison, writes its report files, and exits with its code."""
+"""The common end of commands that show a comparison: write its report files, print it, explain its
+exit code, and exit."""
 
 from __future__ import annotations
 

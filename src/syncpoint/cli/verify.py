@@ -1,4 +1,4 @@
-"""`syncpoint verify`: recomputes the checksums of a run, a dump or a comparison."""
+"""The command `syncpoint verify`: recomputes the checksums of a run, a dump or a comparison."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`syncpoint view`: a comparison in the browser."""
+"""The command `syncpoint view`: shows one saved comparison in the browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Sync points -> rows without numbers; a row that cannot be measured says why."""
+"""Build the rows of a comparison before anything is measured: their basis (values, digest or
+statistics), or why they cannot be measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Which tensors of a comparison were verified by their checksums, and which are damaged.
+"""Checksums during a comparison: verify tensors while others are measured, mark damaged rows, count
+verified and damaged tensors.
 
 Values are verified when they are read (run/value_store.py). Here damage becomes a row without a
 verdict, and the checks become the counts in the reports. The counts depend only on the rows and the

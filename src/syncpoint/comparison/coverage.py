@@ -1,4 +1,5 @@
-"""The coverage of a comparison, new or saved: the share compared, and whether that is enough.
+"""Compute the coverage of a comparison, new or saved: the share compared, whether it is enough, and
+which tensors and outputs were not compared.
 
 Also lists the tensors and the model outputs that were not compared. METRICS.md states the rule.
 Whether an error in an unmatched tensor would be visible is decided in `unmatched.py`.

@@ -1,4 +1,5 @@
-"""Sync points of which a side kept only a digest or statistics: compare these.
+"""Measure pairs without values: compare their digests (equal bytes) or their statistics, and say
+why that is not possible.
 
 Digests tell whether the bytes are equal. Statistics are minimum, maximum, mean and norm; they
 cannot prove equality.

@@ -1,4 +1,5 @@
-"""Two runs -> a result: match, measure, compute introduced errors, judge."""
+"""Run a comparison of two runs: match, measure, compute introduced errors, judge; and its settings
+(`Options`)."""
 
 from __future__ import annotations
 

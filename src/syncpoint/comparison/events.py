@@ -1,4 +1,5 @@
-"""The events of a comparison, and their listeners: the callbacks `progress` and `watch`."""
+"""The events of a comparison (stages, progress, batches of rows), and the callbacks `progress` and
+`watch` that receive them."""
 
 from __future__ import annotations
 

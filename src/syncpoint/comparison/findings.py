@@ -1,4 +1,5 @@
-"""Findings and diagnosis: the data that is stored with a comparison.
+"""Data classes of a diagnosis as a comparison stores it: symptom, findings with level and evidence,
+failures.
 
 `syncpoint.diagnosis` computes them, the reports show them.
 """

@@ -1,4 +1,5 @@
-"""The first divergence: the rows where the two runs part."""
+"""Find the first divergence: the earliest ops with a large introduced error or, where that is
+unknown, off although their inputs are close."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ops that turn finite inputs into NaN or inf where the reference is finite."""
+"""Mark the rows whose op turns finite inputs into NaN or inf where the reference is finite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Outputs that are indices: argmax, top-k, sort, pooling.
+"""Outputs that are indices (argmax, top-k, sort, pooling): compare the reference's scores at both
+sides' indices, so that ties do not count.
 
 Equal scores may be chosen in any order. So indices are judged by the reference's scores at these
 indices, if the scores were recorded.

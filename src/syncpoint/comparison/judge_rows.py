@@ -1,4 +1,5 @@
-"""Rows -> verdicts. Needs no values, so that a saved comparison can be judged again.
+"""Decide the verdict and the guilt of each row, and the verdict of the whole comparison, from
+numbers; also under other limits, without values.
 
 `judge_row` judges one sync point: while it is measured, at the end, or under other limits.
 `judge_rows` adds what depends on all rows, such as amplified outputs.

@@ -1,4 +1,5 @@
-"""Masked positions of a map file, such as padding, which do not count.
+"""Apply the masks of a map file to the tensors of a row: remove masked positions, such as padding,
+before the measurement.
 
 They are removed before the measurement, so that no metric includes them.
 """

@@ -1,4 +1,5 @@
-"""Rows -> numbers: read both tensors of a row, apply the view, call the kernel.
+"""Measure the rows in batches: read both tensors, apply the view, call the kernel, and log and
+report the numbers.
 
 Values are memory-mapped, measured in place and released, one batch at a time, so that memory does
 not grow with the size of the runs.

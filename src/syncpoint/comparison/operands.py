@@ -1,4 +1,5 @@
-"""Recorded tensors as operands of the kernel: views, dequantization, shape reasons."""
+"""Prepare recorded tensors for the kernel: operands, views, dequantization, quantization steps, and
+reasons for shapes that do not fit."""
 
 from __future__ import annotations
 

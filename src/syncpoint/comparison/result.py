@@ -1,4 +1,5 @@
-"""The result of a comparison: its rows, its unmatched tensors, its verdict and exit code."""
+"""The result of a comparison (`Result`): its rows and unmatched tensors, and what follows from
+them: worst rows, outputs, exit code, table."""
 
 from __future__ import annotations
 

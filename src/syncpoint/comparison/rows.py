@@ -1,4 +1,5 @@
-"""One row of a comparison: a sync point, its numbers and its verdict."""
+"""Data classes of one row: both ends of a sync point, its numbers, its introduced error and its
+verdict; order of rows, worst first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Facts of a run that a result keeps: model, runtime, precision and notes, and its op inputs."""
+"""What a result keeps of each run: model, runtime, precision, notes, and which ops each op
+reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Whether both sides have the same model inputs, up to rounding to their types."""
+"""Mark model inputs that are the same on both sides, up to rounding to the types of the two
+sides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Both runs of a comparison: opens and verifies their tensors, and has the lookups of each row."""
+"""Both runs of a comparison (`Sides`): verified operands of their tensors, and masks, precisions
+and execution order for each row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The precision of each tensor of a run, which the `auto` preset uses.
+"""The precision of each tensor, by which the preset `auto` chooses limits: the coarsest type of its
+op, parameters and ops upstream.
 
 It is the coarsest precision of the op's output, its parameters and all ops upstream. Integers that
 are not quantized values have no precision.

@@ -1,4 +1,5 @@
-"""Tensors without a partner, and whether an error in them would be visible.
+"""List the tensors without a partner (`UnmatchedTensor`), and decide whether an error in each would
+show in a compared tensor.
 
 Fusion hides most tensors of a compiled graph, but their values flow into tensors that are compared,
 so that an error in them shows there. A dump that lost files has just as few tensors. The graphs of

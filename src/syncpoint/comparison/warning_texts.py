@@ -1,4 +1,5 @@
-"""Warnings of a result: about its runs, its pairs, its masks, its values and its outputs."""
+"""Texts of a result's warnings: NaN or all-zero outputs, incomplete or swapped runs, doubtful
+pairs, masks, values that were not kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What is added to rows after the verdict: the worst slice, and notes.
+"""Add to judged rows their worst slice (channel or token), and notes on permuted tensors and on few
+compared elements.
 
 The worst slice of a pair that is not close is one channel or token that is wrong: one wrong channel
 of a thousand is a small error of the whole tensor. Notes say that few elements were compared, or

@@ -1,4 +1,5 @@
-"""Limits of a diagnosis: how much it may read, how long it may take, and reads within the limits.
+"""Limits of a diagnosis (time, elements), and the functions that read recorded values of a tensor
+within them.
 
 Every cause reads values through this module. A tensor up to `MAX_ELEMENTS` is read completely. Of a
 larger one a cause may read a sample (large_tensor_samples.py); a finding that rests on a sample

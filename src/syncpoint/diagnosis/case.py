@@ -1,4 +1,5 @@
-"""What the causes look at: a comparison, its runs if they are available, and its models.
+"""What causes work on (`Case`): rows, guilty rows, values of both sides, experiments on a row, and
+running models again.
 
 Everything is read and computed when a cause needs it: a few ops explain most comparisons.
 """

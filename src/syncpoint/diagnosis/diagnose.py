@@ -1,4 +1,5 @@
-"""Diagnose a comparison: its symptom, then the findings in order of importance."""
+"""Run all causes on a comparison and rank their findings; report causes that failed or skipped
+large tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Texts that all findings share: names of ops, findings about one sync point, numbers."""
+"""Text helpers of findings: name ops and tensors with their location, format numbers and shares;
+make a finding about one row."""
 
 from __future__ import annotations
 

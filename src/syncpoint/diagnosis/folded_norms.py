@@ -1,4 +1,5 @@
-"""Norms that a target folded into the product before them: which ops to examine together."""
+"""Find products that only look wrong because the target folded the following batch norm into them,
+to examine both together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Decide which sync points are guilty: the ops that the causes look into.
+"""Choose the rows that causes look into: guilty ops with a large error, else outputs that no op
+explains, else moderate ones; first divergence.
 
 The rule reads rows only. `ValueChecks` answers what only values can tell, for example whether the
 target folded a norm into the product before it. docs/diagnosis.md has the rule as a table.

@@ -1,4 +1,5 @@
-"""Samples of tensors that are too large for a diagnosis to read completely.
+"""Read a sample, the same on both sides, of tensors that are too large for a diagnosis to read
+completely.
 
 A sample has the same positions on both sides and in every run of the program.
 """

@@ -1,4 +1,5 @@
-"""The protocol of causes: plugins that explain a comparison implement it."""
+"""The interface of a cause (`Cause`), which looks at a case and yields findings; plugins implement
+it."""
 
 from __future__ import annotations
 

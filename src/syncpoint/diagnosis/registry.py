@@ -1,4 +1,4 @@
-"""All causes: the built-in ones, and those of other packages.
+"""The list of causes: the built-in ones in order, then those of plugins.
 
 A package adds a cause with an entry point in the group `syncpoint.causes`. It names a class or an
 object with the attributes of `Cause`, among them `API = 1`.

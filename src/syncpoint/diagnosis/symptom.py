@@ -1,4 +1,5 @@
-"""The symptom of a comparison: how its outputs look, before any cause is searched."""
+"""Classify the symptom of a comparison by how far its outputs are off; list versions that changed
+between the runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Reads values of .npy files in any storage: row- or column-major, big-endian, or deflated."""
+"""Read values of .npy data in any storage: row- or column-major, big-endian, or deflated in a ZIP
+file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads `env.json` beside a dump: where it was recorded, as its author wrote it.
+"""Read the `env.json` beside a dump, which says where it was recorded, and add it to the run.
 
 Files of other tools hardly ever say this themselves.
 """

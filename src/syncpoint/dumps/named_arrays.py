@@ -1,4 +1,5 @@
-"""Formats without a graph: each named array of a file is an op with one output, and back."""
+"""Shared by formats without a graph: build a run in which each named array is an op with one
+output, and list the values to save."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A folder of .npy files: the relative path without its suffix is the name of the op."""
+"""The dump format of a folder of .npy files: read and write it, with relative paths as op names."""
 
 from __future__ import annotations
 

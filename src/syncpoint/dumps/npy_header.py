@@ -1,4 +1,4 @@
-"""The header of a .npy file: parsed as untrusted data, and written without NumPy's file objects."""
+"""Parse and write the header of a .npy file (dtype, shape, order), as untrusted data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""NumPy's .npz format: a ZIP file of .npy members. Uncompressed members are memory-mapped."""
+"""The format .npz of NumPy, a ZIP file of .npy members: read (members that are not compressed are
+mapped) and write it."""
 
 from __future__ import annotations
 

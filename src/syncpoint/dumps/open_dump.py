@@ -1,4 +1,4 @@
-"""Opens a run or a dump by its path: recognises its format, reads it and its `env.json`."""
+"""Open a run or dump by its path: recognise its format, read it and its `env.json`."""
 
 from __future__ import annotations
 

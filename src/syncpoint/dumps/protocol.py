@@ -1,4 +1,5 @@
-"""The protocol of a dump format: what reads other tools' files as runs."""
+"""The protocol of a dump format: recognise a path (`sniff`), open it as a run, and optionally
+save."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The list of dump formats: those of this package, and those that plugins add.
+"""The list of dump formats, built in or of plugins: find one by name or by the path that it
+recognises.
 
 A package adds one with an entry point in the group `syncpoint.dumps` that names a class, or an
 object, with the attributes of `DumpFormat`, among them `API = 1`. The formats of Ascend's tools

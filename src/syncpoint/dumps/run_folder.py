@@ -1,4 +1,4 @@
-"""The run folder as a dump format, so that one registry opens everything."""
+"""The run folder `NAME.run` as one of the dump formats: recognise, open, and copy a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The safetensors format: a length, a JSON header, and the bytes of the tensors without holes."""
+"""The safetensors format: parse and check its JSON header, read it as a run, write it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Writes the values of a run as a dump of a named format."""
+"""Write the values of a run as a dump of a named format; refuse formats that cannot be written, and
+existing paths."""
 
 from __future__ import annotations
 

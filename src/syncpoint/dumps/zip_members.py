@@ -1,4 +1,4 @@
-"""Members of zip archives: where their bytes are in the file, and how to inflate them."""
+"""Find the bytes of members of a ZIP archive in its file, and inflate them with a size limit."""
 
 from __future__ import annotations
 

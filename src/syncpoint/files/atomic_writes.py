@@ -1,4 +1,5 @@
-"""Write files and folders atomically: under a temporary name first, then renamed when complete.
+"""Write a file or folder atomically: under a temporary, locked name, then synced and renamed;
+remove those of killed writers.
 
 A partial is called `.NAME.PID-RANDOM.partial`, so no two writers share one. Its writer locks it for
 as long as that process lives. A partial without a lock was left by a process that was killed; the

@@ -1,4 +1,4 @@
-"""Byte ranges of files: read or map them, write them, and start writing them back to the disk."""
+"""Map, read and write byte ranges of files, and start writing them back to the disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Size and checksum of whole files, and the error for a file that is not what was written."""
+"""Size and checksum of whole files (`FileRecord`): compute, verify, store in a document; the error
+for a changed file."""
 
 from __future__ import annotations
 

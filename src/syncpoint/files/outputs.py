@@ -1,4 +1,5 @@
-"""Write what the user asked for, whole or not at all: reports and converted files.
+"""Write reports and converted files to a path of the user, whole or not at all; also to links,
+pipes and `/dev/stdout`.
 
 The user named every path here. A link is followed, `/dev/stdout` and pipes work, and a path that
 cannot be written is a WriteError.

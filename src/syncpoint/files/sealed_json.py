@@ -1,4 +1,5 @@
-"""Sealed JSON: a document with its own checksum and the checksums of the files next to it.
+"""Write and verify JSON documents that end with their own checksum and list the checksums of the
+files next to them.
 
 The last key of a sealed document is `checksum`. It covers all bytes before it, so the document is
 verified as bytes before a JSON parser sees it, and can still be replaced in one rename. Under

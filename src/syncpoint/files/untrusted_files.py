@@ -1,4 +1,5 @@
-"""Files that may come from elsewhere: only regular files inside their folder, of a known size.
+"""Open and read files of runs and dumps safely: regular files only, inside their folder, without
+links, up to a size limit.
 
 Everything a run or a dump reads passes through here, or through `byte_ranges` for values and
 `untrusted_json` for JSON.

@@ -1,4 +1,5 @@
-"""JSON from files that may be damaged or hostile: parsed, or a FormatError."""
+"""Parse JSON that may be damaged or hostile: repeated keys, deep nesting or bad Unicode are a
+FormatError."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turn an OSError into a WriteError: disk full, permission denied, a name that is taken."""
+"""Turn an OSError during writing into a WriteError: disk full, permission denied, name taken."""
 
 from __future__ import annotations
 

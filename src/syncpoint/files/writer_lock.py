@@ -1,4 +1,5 @@
-"""One writer per run or comparison: a lock file that the kernel releases when its holder dies."""
+"""Lock a run or comparison for one writer, by a lock file that the kernel releases when the process
+dies; see who holds it."""
 
 from __future__ import annotations
 

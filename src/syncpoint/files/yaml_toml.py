@@ -1,4 +1,4 @@
-"""Read YAML and TOML files that people write; what is too large, too deep or wrong is an error."""
+"""Read YAML and TOML files that people write, with limits on size and depth and clear errors."""
 
 from __future__ import annotations
 

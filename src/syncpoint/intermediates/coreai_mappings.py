@@ -1,4 +1,5 @@
-"""Reads which op of a converted Core AI program comes from which node, as Apple writes it."""
+"""Read from a converted Core AI program which op comes from which node, and what became of each
+output."""
 
 from __future__ import annotations
 

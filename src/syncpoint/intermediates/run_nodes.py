@@ -1,4 +1,5 @@
-"""Runs an exported program node by node, without changing it or the caller's tensors."""
+"""Run an exported program node by node with a callback, on copies of what it would change; unpack
+packed weights."""
 
 from __future__ import annotations
 

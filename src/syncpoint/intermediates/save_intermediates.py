@@ -1,4 +1,5 @@
-"""The public function `save_intermediates`.
+"""`save_intermediates`: runs an exported program and writes its values for Apple's tools; checks
+the inputs.
 
 With a filter, the folder is equal to the byte to that of Apple's function of this name. Without
 one it is complete: it has every tensor of every node, under the names of Apple's function, and

@@ -1,4 +1,5 @@
-"""Fingerprints: a few hundred values of a tensor, enough to tell it from every other tensor.
+"""Sample a few hundred values of each tensor (fingerprint), and compare two tensors by them:
+distance, tolerance, equality.
 
 The positions of these values depend only on the number of elements. So two tensors of one size are
 compared element by element, and neither is read completely. Rounding changes a fingerprint a

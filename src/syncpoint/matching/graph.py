@@ -1,4 +1,5 @@
-"""A run as a graph of slots, for the matchers that follow edges.
+"""A run as a graph of op outputs (slots), for matchers: who computes and reads a slot, its root
+before views and casts, its parameters.
 
 A *slot* is one output of one op, for all parts that were recorded. Its *root* is the slot before
 views, casts and copies: two ops that read slots with the same root read the same numbers.

@@ -1,4 +1,5 @@
-"""Masks: positions that a map file excludes from the measurement.
+"""Parse the masks of a map file (`Mask`): patterns of names, slices or mask tensors that exclude
+positions; they are applied in comparison/masking.py.
 
 mask:
   'encoder\\..*': attention_mask              # a tensor of the reference: 0 at padding

@@ -1,4 +1,5 @@
-"""The chain of matchers, strongest evidence first: each one pairs what is still unpaired."""
+"""Run the matchers in order, strongest evidence first, on what is still unpaired; summarize the
+pairs in one line."""
 
 from __future__ import annotations
 

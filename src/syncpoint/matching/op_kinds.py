@@ -1,4 +1,5 @@
-"""Kinds and classes of ops: one name for the same operation in every runtime."""
+"""The kind and class of an op type or generated op name: one name in all runtimes, such as `matmul`
+for `aten.mm` and `Gemm`."""
 
 from __future__ import annotations
 

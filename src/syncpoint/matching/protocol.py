@@ -1,4 +1,5 @@
-"""The matcher protocol: what a matcher receives (`Matching`) and yields (`SyncPoint`)."""
+"""The interface of matchers: `Matching` (pairs so far, free tensors, reasons), `SyncPoint`, `Side`,
+`Unmatched`, `Matcher`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Confirm pairs that only values support: are they equal on a second input too?
+"""Check pairs that only equal values support: run both models on a second input, and see whether
+the values are equal again.
 
 On one input two different tensors may hold the same values by coincidence: a ReLU of values that
 are all positive, or a maximum in which one operand is always larger.

@@ -1,4 +1,4 @@
-"""Alignment of two sequences of tokens: which elements every longest alignment pairs."""
+"""Align two sequences: longest common subsequence, longest chain of pairs that do not cross."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Reasons why tensors are unmatched: what they were folded into, or which op they lie inside."""
+"""During matching, set why a slot has no partner: folded into an op, inside an op, or a view or
+copy of a compared slot."""
 
 from __future__ import annotations
 

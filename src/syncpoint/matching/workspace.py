@@ -1,4 +1,5 @@
-"""The workspace that the matchers share: the graphs of both runs and the pairs by slot."""
+"""What matchers share during one matching (`Workspace`): graphs of both runs, fingerprints, views,
+pairs and reasons by slot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Every metric: its id, title, unit and explanation.
+"""The catalogue of metrics: id, title, unit, better direction, and the explanation with its
+formula.
 
 The command line, the result table and every report use the same ids. `t` is the target,
 `r` the reference, `d = t - r`; sums run over the *compared* elements: finite on both sides, not

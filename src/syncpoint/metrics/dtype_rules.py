@@ -1,4 +1,5 @@
-"""What the dtypes of a pair imply: tolerances, masks, overflow limit, ULP and quantization step."""
+"""Settings of a measurement that follow from the dtypes of a pair: tolerances, mask value, overflow
+limit, ULP, quantization step."""
 
 from __future__ import annotations
 

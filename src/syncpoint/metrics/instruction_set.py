@@ -1,4 +1,4 @@
-"""The instruction set of the kernel: the best of the processor, or that of SYNCPOINT_ISA."""
+"""Check that the kernel uses the instruction set that SYNCPOINT_ISA asks for (AVX2 or baseline)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Numbers of one pair -> its verdict: by values, statistics or digest, or by one metric alone."""
+"""Decide the verdict of one pair from its numbers alone: values, statistics, digest, one metric,
+introduced error; with the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Calls the native kernel with checked tensors (addresses or file regions, scales and zero points).
+"""Call the native kernel: measure pairs in parallel, compute statistics, check data (memory or file
+regions, scales, zero points).
 
 Returns their metrics."""
 

@@ -1,4 +1,5 @@
-"""The metrics of one pair, in the order in which the kernel returns them."""
+"""Data class of the metrics of one pair (`Measurement`), in the order in which the kernel returns
+them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Metrics computed in float32 as NumPy does, bit by bit, to match reports of other tools.
+"""Cosine, relative error, KL divergence and other metrics computed in float32 as NumPy does, bit
+for bit, to match reports of other tools.
 
 Both sides are cast to float32, and all arithmetic equals NumPy's on such arrays, so that our digits
 are those of the other tool. Relative errors over zeros are 0, and integers lose their last digits.

@@ -1,4 +1,5 @@
-"""The operands of a measurement: two tensors in their own memory or files.
+"""Data classes of what is measured: a pair of operands, each in memory or as a region of a file,
+with scale and zero point.
 
 Nothing is copied: an operand is a view of memory with any strides, or a region of a file.
 """

@@ -1,4 +1,4 @@
-"""The text of a ratio of errors, the same in every report."""
+"""Format the ratio of introduced to expected error, the same in every report."""
 
 from __future__ import annotations
 

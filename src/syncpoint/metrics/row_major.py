@@ -1,4 +1,4 @@
-"""Row-major copies of arrays with other strides, several times faster than NumPy."""
+"""Copy strided arrays to row-major order, several times faster than NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Bounds of the error of two tensors from their statistics.
+"""Compare the statistics of two tensors: differences, and the bounds of PSNR and SQNR that they
+prove.
 
 Statistics can prove a difference, but not equality. The bounds hold for any two tensors with these
 statistics, so a verdict of large is certain.

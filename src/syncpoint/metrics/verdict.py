@@ -1,4 +1,5 @@
-"""Verdicts, and the reasons why there is none."""
+"""The verdicts (`Verdict`: close, moderate, large and others) and codes and texts of reasons; rules
+are in judge_numbers.py and judge_rows.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers and arrays in a form that JSON can hold."""
+"""Encode numbers (NaN, infinities) and arrays (base64) for JSON messages of the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which op is at fault for a row: where its error comes from, and that in words.
+"""Find the op that a row's error comes from, and describe in words which op is at fault.
 
 The source is the first divergence, or the op upstream that makes the error. The words are a
 headline and a few sentences.

@@ -1,4 +1,5 @@
-"""The cards of findings: diagnosed causes or, without a diagnosis, what is certain."""
+"""The cards of findings: the causes of the diagnosis or, without one, the first divergence, the
+first NaN, and what was not compared."""
 
 from __future__ import annotations
 

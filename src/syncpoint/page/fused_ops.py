@@ -1,4 +1,4 @@
-"""Which reference ops a sync point stands for where they are several, and their source lines.
+"""The reference ops that one fused sync point stands for, with their source lines.
 
 A fused op is measured once, at its end, and comes from as many source lines as it has pieces.
 """

@@ -1,4 +1,5 @@
-"""A plane of both tensors and of their difference, pooled so that one bad element stays visible."""
+"""The heat map of a sync point: a plane of both tensors and of their difference, pooled so that one
+bad element stays visible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The elements of a sync point: histograms of both sides, and the worst elements.
+"""Histograms of both sides of a sync point, its worst elements, and the pattern that these share,
+such as one channel.
 
 The worst elements are those with the largest differences; what they have in common is described.
 """

@@ -1,4 +1,4 @@
-"""A comparison as one HTML file: the page, and the answers to all its requests.
+"""Write a comparison as one HTML file: the page, with the answers to all requests that it can make.
 
 It holds the numbers of every sync point, both graphs, the source files, and previews of the most
 important tensors; it needs no network and no server.

@@ -1,4 +1,4 @@
-"""The names of ops and of the ends of sync points, as whole columns."""
+"""The displayed names of ops and of both ends of sync points, as whole columns."""
 
 from __future__ import annotations
 

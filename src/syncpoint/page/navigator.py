@@ -1,4 +1,4 @@
-"""The navigator: windows of its list, and rows and groups as lines."""
+"""Lines of the navigator's list: a window of rows and groups, and the line at which a row is."""
 
 from __future__ import annotations
 

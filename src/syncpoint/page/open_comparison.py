@@ -1,4 +1,5 @@
-"""One open comparison: its table, its comparison.json, and its runs on demand."""
+"""One comparison that is open for the page: its name in URLs, table, `comparison.json`, limits,
+edges, and its runs on demand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A comparison as a whole: the two runs, coverage, verdict, findings, what to look at first."""
+"""The overview message: both runs, coverage, verdict, counts of verdicts, outputs, findings,
+symptom, exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Everything about one sync point except its values."""
+"""Details of one sync point for the inspector: both ends, metrics with explanations, error bars,
+statistics; no values."""
 
 from __future__ import annotations
 

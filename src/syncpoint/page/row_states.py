@@ -1,4 +1,4 @@
-"""The state of every row: its level by a metric and its guilt, computed and packed for the page.
+"""The state of every row for the page, as packed columns: its level by a metric and its guilt.
 
 Everything works on whole columns: a comparison may have a million rows.
 """

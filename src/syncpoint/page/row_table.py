@@ -1,4 +1,5 @@
-"""The sync points of one comparison as columns, one row each: scores, ranks, filter, order, groups.
+"""All rows as columns: their levels, scores and ranks, and the query that filters, sorts and groups
+them.
 
 The rows that the page shows are chosen and ranked here; `navigator.py` makes lines of them.
 """

@@ -1,4 +1,5 @@
-"""The messages between the server and the page.
+"""Data classes of the messages between the server and the page of a comparison, from which its
+TypeScript types are made.
 
 The TypeScript types of the page are generated from these classes (`make types`). Numbers that are
 not finite are the strings "nan", "inf" and "-inf", as in all JSON of Syncpoint; a number that

@@ -1,4 +1,4 @@
-"""The source files that ops come from, as they were when the run was recorded."""
+"""The recorded source files of a run for the page, and the sync points of each of their lines."""
 
 from __future__ import annotations
 

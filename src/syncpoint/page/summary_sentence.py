@@ -1,4 +1,5 @@
-"""The comparison in a summary sentence and a quieter second one."""
+"""Two sentences that summarize a comparison: which ops make the damage, and what is close or
+missing elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The values of a sync point as the page shows them: blocks, axes and their names.
+"""Read the values of a sync point in pieces, in parallel, as they were compared (view, dequantized,
+masked); names of axes.
 
 The two tensors are prepared by the code that measured them, so that the page shows the numbers
 behind the verdict: through the view of the pair, dequantized, and with the same rules for masked

@@ -1,4 +1,5 @@
-"""Whether the two runs can be trusted: inputs, recording, checksums, precision, diagnosis."""
+"""The section on whether the runs can be trusted: equal inputs, observer check, checksums,
+precision, failures of the diagnosis."""
 
 from __future__ import annotations
 

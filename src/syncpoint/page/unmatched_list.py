@@ -1,4 +1,4 @@
-"""The list of tensors without a counterpart."""
+"""The page's list of tensors without a counterpart, in windows, most important first."""
 
 from __future__ import annotations
 

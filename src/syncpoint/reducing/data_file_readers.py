@@ -1,4 +1,5 @@
-"""Readers of one file of a dump: is it complete, its tensors, and the bytes outside of them.
+"""Read one data file of a dump (.npy, .pt, device file, .npz, safetensors): whether it is complete,
+its tensors, the bytes between them.
 
 A file is complete when its own format says so: the sizes in its header add up to the size of the
 file, or the index at its end is there. Its age is not a criterion.

@@ -1,4 +1,4 @@
-"""Access to files that another process may still write: list, open, read, check, delete."""
+"""Open, read, check and delete files that another process may still write or change."""
 
 from __future__ import annotations
 

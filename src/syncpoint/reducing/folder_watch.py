@@ -1,4 +1,5 @@
-"""Watch a folder that another process writes, until nothing more is expected."""
+"""Watch a folder that another process writes (`--watch`): which files to read now, and when to stop
+waiting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The journal of a reduction: what was read from each file. It survives a crash of the writer.
+"""The journal of a reduction: the statistics, digests and other bytes read from each file, kept
+after its deletion or a crash.
 
 It replaces the files that were deleted. For each file it holds the statistics and digests of the
 tensors, and the few bytes outside of them, from which the reader of the dump's format sees again

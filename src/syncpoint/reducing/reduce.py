@@ -1,4 +1,5 @@
-"""Reduce a run or a dump: `reduce` checks the arguments, `Reduction` makes statistics or digests.
+"""Reduce a run or a dump to statistics or digests: check the arguments, read file by file, store
+values that are kept, delete what was read.
 
 `Reduction` reads file by file as the files become complete. Reducing to min-max is in
 `to_min_max.py`.

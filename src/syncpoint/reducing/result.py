@@ -1,4 +1,4 @@
-"""The result of a reduction: counters, exit code and text."""
+"""The result of a reduction: which files were reduced or not and why, sizes, exit code and text."""
 
 from __future__ import annotations
 

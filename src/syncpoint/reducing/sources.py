@@ -1,4 +1,5 @@
-"""The dump that is reduced, as files: which of them hold data, and which are complete."""
+"""Which files of the source hold data and which are complete, for each kind: run, folder, msProbe
+dump, .npz, intermediates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One pass over the elements of a tensor: digest, statistics and extrema, a window at a time.
+"""Read a tensor once, window by window: digest, statistics, minimum and maximum.
 
 Elements that are dense in their file are read, not mapped: the writer may truncate the file
 meanwhile, and access to a mapping of missing bytes kills the process.

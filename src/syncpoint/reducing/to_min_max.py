@@ -1,4 +1,5 @@
-"""Reduce .npy files and device files to the least and the greatest value of each tensor.
+"""Reduce .npy and device files to the minimum and maximum of each tensor, in `_min_max` files
+beside them or elsewhere.
 
     X.npy       X_min_max.npy    [min, max]
     X           X_min_max.npz    `inputs` and `outputs` of an op, a row [min, max] for each tensor

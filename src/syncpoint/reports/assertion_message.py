@@ -1,4 +1,5 @@
-"""The message of a failed assertion: the verdict, where the runs part, the outputs that differ."""
+"""The message of a failed `assert_parity`: the verdict, the first divergence, the outputs that
+differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bisection in words, and as JSON."""
+"""The report of a bisection, as text lines and as JSON; also the line printed for each cut."""
 
 from __future__ import annotations
 

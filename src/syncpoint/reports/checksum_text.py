@@ -1,4 +1,4 @@
-"""Checksums in words: how many tensors were verified, and the line about unverified files."""
+"""Lines about checksums: how many tensors were verified, and files that could not be verified."""
 
 from __future__ import annotations
 

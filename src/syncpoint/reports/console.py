@@ -1,4 +1,5 @@
-"""Terminal output that never interprets control characters or markup in names.
+"""Terminal classes (`Console`, `Table`, `Text`) that show control characters and markup in names
+instead of interpreting them.
 
 `Text`, `Table` and `Console` are those of rich, without markup and with foreign strings made
 visible. `syncpoint.cli.output` prints single lines. A linter rule forbids the originals in all

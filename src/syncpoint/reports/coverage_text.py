@@ -1,4 +1,4 @@
-"""Why too little was compared for exit code 0, in words."""
+"""Text that explains exit code 3: why too little was compared, and what to do about it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of a comparison as CSV: every column, one line per sync point."""
+"""Write the table of a comparison as CSV: every column, one line for each sync point."""
 
 from __future__ import annotations
 

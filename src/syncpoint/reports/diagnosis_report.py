@@ -1,4 +1,5 @@
-"""The diagnosis on a terminal: the symptom, then the findings, a few lines each."""
+"""Print the diagnosis: the symptom, then each finding with evidence and next step; the first causes
+for a comparison report."""
 
 from __future__ import annotations
 

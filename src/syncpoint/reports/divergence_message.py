@@ -1,4 +1,5 @@
-"""The message about one row: mismatched share, max absolute error, PSNR, introduced error."""
+"""The message about one row that is off: mismatched share, max absolute error, PSNR, introduced
+error, differing parameters."""
 
 from __future__ import annotations
 
@@ -13,18 +14,9 @@ from syncpoint.comparison.rows import Row
 from syncpoint.metrics.judge_numbers import bulk_reason
 from syncpoint.metrics.limits import Limits, metric_bound
 from syncpoint.metrics.verdict import Verdict
-from syncpoint.reports.number_and_name_format import metric_text, ratio_text
+from syncpoint.reports.number_and_name_format import metric_text, ratio_text, row_place
 from syncpoint.run.dtypes import long_name
 from syncpoint.run.model import Role
-
-
-def row_place(row: Row) -> str:
-    """The op of a row with its module and source line."""
-    location = [p for p in (row.target.module or row.reference.module,) if p]
-    source = row.target.source or row.reference.source
-    if source:
-        location.append(source)
-    return f"{row.target.label} ({', '.join(location)})" if location else row.target.label
 
 
 def divergence_lines(row: Row, result: Result) -> list[str]:

@@ -1,4 +1,4 @@
-"""How much of each error is compression and how much runtime, in words."""
+"""Lines that say how much of each error is compression and how much runtime."""
 
 from __future__ import annotations
 

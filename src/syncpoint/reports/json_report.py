@@ -1,4 +1,5 @@
-"""The comparison as strict JSON (INTERFACE.md), for other programs."""
+"""Write a comparison as strict JSON (INTERFACE.md) for other programs; non-finite numbers become
+strings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A comparison in a notebook: the PSNR chart, the first divergence, the worst rows.
+"""Show a comparison in a notebook, as HTML and SVG: the PSNR chart, the first divergence, the worst
+rows, findings.
 
 Plain HTML and SVG without scripts, so that every notebook viewer shows it.
 """

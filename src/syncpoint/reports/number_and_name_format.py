@@ -1,10 +1,12 @@
-"""Numbers and names as text: metrics, ratios and counts; runs and source lines."""
+"""Format metrics, counts (`3 more rows`), runs, source lines, and the op of a row with its
+location, as text for reports."""
 
 from __future__ import annotations
 
 from math import isinf
 from typing import Any
 
+from syncpoint.comparison.rows import Row
 from syncpoint.metrics import CATALOGUE
 from syncpoint.metrics.ratio_text import ratio_text as ratio_text
 
@@ -12,6 +14,15 @@ from syncpoint.metrics.ratio_text import ratio_text as ratio_text
 def short_source(source: str) -> str:
     """`file.py:12` without its folders, for tables."""
     return source.replace("\\", "/").rsplit("/", 1)[-1]
+
+
+def row_place(row: Row) -> str:
+    """The op of a row with its module and source line."""
+    location = [p for p in (row.target.module or row.reference.module,) if p]
+    source = row.target.source or row.reference.source
+    if source:
+        location.append(source)
+    return f"{row.target.label} ({', '.join(location)})" if location else row.target.label
 
 
 def run_text(about: Any) -> str:

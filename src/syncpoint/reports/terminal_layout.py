@@ -1,4 +1,5 @@
-"""Tables and lines that fit the width of a terminal.
+"""Fit tables and lines to the width of a terminal: shorten or drop columns, wrap lines with an
+indent.
 
 On a terminal a row is one line, and a sentence breaks between words. A pipe has no width, so its
 lines are complete.

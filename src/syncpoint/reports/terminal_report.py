@@ -1,4 +1,5 @@
-"""The comparison on a terminal: the two runs, the table, the first divergence, the verdict."""
+"""Print a comparison on a terminal: both runs, the table of rows, the first divergence, the
+verdict; and the text of `--quiet`."""
 
 from __future__ import annotations
 

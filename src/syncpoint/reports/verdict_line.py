@@ -1,4 +1,5 @@
-"""The verdict line: the verdict, the coverage, the preset, and the caveat about its basis."""
+"""The verdict line: verdict, coverage, preset, and a caveat if it rests on statistics or on a part;
+also the verdict of one row in words."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Lines to print before any verdict: different inputs, damaged and unreadable tensors."""
+"""Lines printed before the verdict: model inputs that differ, damaged and unreadable tensors."""
 
 from __future__ import annotations
 
 from syncpoint.comparison.result import Result
 from syncpoint.metrics.verdict import ReasonCode
-from syncpoint.reports.divergence_message import row_place
+from syncpoint.reports.number_and_name_format import row_place
 
 _MAX_UNREADABLE_TENSORS = 3
 """Maximum number of unreadable tensors to name."""

@@ -1,4 +1,5 @@
-"""Convert arrays to the dense bytes that are stored, and back; pack and unpack four-bit types.
+"""Convert arrays to the dense bytes that are stored and back; reinterpret dtypes; pack and unpack
+four-bit types.
 
 Stored bytes are row-major and little-endian. Two four-bit elements share a byte, the first in the
 low half; in a last byte with one element the upper half is zero.

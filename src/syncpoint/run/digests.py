@@ -1,4 +1,4 @@
-"""Digests of the dense bytes of a tensor, of all supported kinds.
+"""Compute digests of tensor bytes: xxh3-128, CRC32, MD5 and the other kinds that tools record.
 
 This package records xxh3-128. Other tools record other kinds; if one side of a comparison has
 values, its digest is computed in the kind of the other side.

@@ -1,4 +1,5 @@
-"""Names of the axes of a tensor (`b s h(tp) d`), and shapes as text.
+"""Axis names of a tensor (`b s h(tp) d`, with the sharding groups): parse and check; format shapes
+as text.
 
 One word per axis. A word in parentheses after it names the group of ranks across which this axis is
 sharded, so that each rank holds a piece; two groups are separated by a comma, the outer one first.

@@ -1,4 +1,5 @@
-"""The element types of tensors: their names here, in NumPy and in safetensors files.
+"""The element types of tensors: their kinds and sizes, and their names in Syncpoint, NumPy and
+safetensors.
 
 The names are those of the command line, of `tensors.parquet` and of the reports. NumPy alone has
 neither bf16 nor fp8; ml_dtypes adds them.

@@ -1,4 +1,5 @@
-"""Events of a capture or a comparison, and the sink that receives them.
+"""The interface for events: base class, sinks that forward, ignore or count them, and the event of
+a recorded op.
 
 The code that does the work sends events and does not know the listeners. Other interfaces, such as
 the public callbacks `progress` and `watch`, are adapters to the sink.

@@ -1,4 +1,4 @@
-"""The amount of memory that this process can still allocate."""
+"""How much memory this process can still allocate, by the machine and its container."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The data model of a run, the record of one execution of one model: ops, tensors and facts.
+"""Data classes of a run: ops, tensors, their keys, parts, edges, roles, source frames,
+quantization, statistics, facts of the run.
 
 Plain frozen records without behaviour beyond naming. `syncpoint.run.storage.table_columns` defines
 their form on disk; `syncpoint.run.recorder` produces them.

@@ -1,4 +1,4 @@
-"""Model outputs that are not tensors: how a run keeps them."""
+"""Model outputs that are not tensors, such as numbers and text: how a run keeps them as JSON."""
 
 from __future__ import annotations
 

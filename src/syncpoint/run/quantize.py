@@ -1,4 +1,4 @@
-"""Quantize real numbers to stored integers."""
+"""Quantize real numbers to stored integers by scale and zero point."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`Run`: the facts, ops and tensors of one execution, and their values on demand."""
+"""`Run`: read the ops, tensors and facts of one execution; values, windows, digests and
+verification on demand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The recorder that every capture uses to record ops and tensors into a run.
+"""`Recorder`, with which every capture records ops and tensors: copies values, filters, finds
+aliases, keeps values, statistics or digest.
 
 It copies values at once, because the runtime will overwrite them, and leaves hashing and writing
 to a thread with a bounded queue. A part of the run (a sample, a step, a rank) is recorded through

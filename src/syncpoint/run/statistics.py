@@ -1,4 +1,5 @@
-"""Statistics of a tensor: a few numbers over its finite elements.
+"""Compute statistics of a tensor (minimum, maximum, mean, norm, counts) over its finite elements;
+merge and scale them; RMS.
 
 They are computed block by block in float64, so that memory use does not grow with the tensor, and
 with scaled sums, so that elements near the limits of float64 do not overflow.

@@ -1,4 +1,5 @@
-"""Value stores: read the values of tensors from mapped files or from memory.
+"""Read the values of tensors from shard files (mapped, verified when first read), from an
+unfinished run, or from memory.
 
 A run knows its tensors; a store reads their bytes. Dump formats have stores of their own with the
 same two methods. A store with checksums verifies every tensor when it is first read.

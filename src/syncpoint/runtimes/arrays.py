@@ -1,4 +1,5 @@
-"""Tensors of any engine -> NumPy arrays with their facts, bit for bit.
+"""Convert the tensors and arrays that a user records by hand (NumPy, torch, DLPack, numbers) to
+NumPy arrays, bit for bit.
 
 Accepts NumPy arrays and numbers, torch tensors on any device, and objects of other packages that
 have `__array__` or `__dlpack__`. Imports no framework that the caller has not imported already,

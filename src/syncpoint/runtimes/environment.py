@@ -1,4 +1,5 @@
-"""Facts about the machine that may change numbers, such as the instructions of its CPU."""
+"""Facts about the machine and installed packages that a run keeps: CPU model, CPU instructions,
+versions."""
 
 from __future__ import annotations
 

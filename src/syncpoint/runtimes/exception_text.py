@@ -1,4 +1,5 @@
-"""Exceptions of models and frameworks, as one line of text."""
+"""An exception raised by a model or a framework, as one line: type, message, and the line of the
+user's code that raised it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The observer check: whether recording changed the outputs of a model."""
+"""The observer check of all runtimes, on arrays: whether recording changed the outputs of a model,
+and how two arrays differ in bits."""
 
 from __future__ import annotations
 

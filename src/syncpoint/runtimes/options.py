@@ -1,4 +1,4 @@
-"""Reads the options of a runtime: text or values -> typed values, with the defaults."""
+"""Parse the options of a runtime: text or values to typed values, with the defaults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Parses stack traces and module paths as exporters write them into the nodes of a graph."""
+"""Parse stack traces and module paths as exporters write them into graph nodes, to source
+frames."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The protocols of runtimes and their sessions."""
+"""The interfaces that runtimes and sessions implement (open, run, evaluate, replay, cut, compile,
+preview), and the classes they exchange."""
 
 from __future__ import annotations
 

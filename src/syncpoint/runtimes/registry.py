@@ -1,4 +1,5 @@
-"""The list of runtimes, and the choice of a runtime for a model."""
+"""The list of runtimes: load one by name, find those that accept a model, say how to install
+one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the sessions of all runtimes share: the facts of a run over all its samples.
+"""Base class of the sessions of all runtimes: facts of a run over all its samples, and the recorder
+of each step.
 
 A runtime of another package may use it too; the protocol does not require it. Model outputs need
 no code here: the recorder finds the op that each output comes from.

@@ -1,4 +1,5 @@
-"""The access guard: only the page of this server, and only on this machine, gets answers.
+"""Refuse requests without the token, to another host or from another origin, and cut off bodies
+that are too long.
 
 A random token keeps out other users and other pages of the browser. The checks of Host and Origin
 keep out requests by a host name that an attacker points at this machine (DNS rebinding).

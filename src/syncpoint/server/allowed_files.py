@@ -1,4 +1,5 @@
-"""The files that a session may read: those in the folders named on the command line.
+"""The files that a session may read: resolve and check paths against the allowed folders, list
+folders, detect the kind of a file.
 
 Paths come from a page. Each is resolved, with its links, before it is checked against the folders;
 hidden files and links that lead out of the folders are treated as missing.

@@ -1,4 +1,5 @@
-"""The server as a whole: the API, the page, and the access guard."""
+"""Build the web application: routes, page files, errors as JSON, with or without the access
+guard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The comparisons that may be shown, and those that are open."""
+"""The comparisons that this server may show, by name in URLs, and a cache of open ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time limits for connections, so that stalled ones cannot use up the server's resources.
+"""Time limits for HTTP connections, so that stalled clients cannot use up the server.
 
 uvicorn waits for a request without a limit. Here a request must arrive within a few seconds, and an
 answer must be read. How long the server takes to answer is not limited, because pages wait for

@@ -1,4 +1,5 @@
-"""The comparison that a form requests: checked, as a command line, and as a call."""
+"""Check the comparison that a form requests (paths, inputs, options), and turn it into a command
+line or a call; warnings."""
 
 from __future__ import annotations
 

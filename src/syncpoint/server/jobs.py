@@ -1,4 +1,5 @@
-"""The queue of comparisons of a session: one runs at a time, in a process of its own.
+"""The queue of comparisons of a session: run one at a time in its own process, follow progress and
+log, cancel, resume.
 
 The state of every job is kept here, so that a page that is reloaded, a second page, or one that
 lost its connection shows the same.

@@ -1,4 +1,5 @@
-"""Check whether a model opens: it is loaded, not run, in a process of its own."""
+"""Check whether a model opens: load it in a process of its own, without running it, and list its
+inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The folders that comparisons are written to: a free name, and what an unfinished one leaves."""
+"""Folders that a session writes comparisons to: choose a free name, create it, clear what an
+unfinished one leaves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The list of past comparisons and runs; of each only what its line needs is read."""
+"""List the past comparisons and runs in the folders of a session, with date, sides, worst output
+and first divergence."""
 
 from __future__ import annotations
 

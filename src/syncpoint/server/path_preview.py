@@ -1,4 +1,5 @@
-"""What is at a path that the user typed or chose, found out at once and without running a model.
+"""Preview a path that the user typed or chose: recording, model or Python file, its size, precision
+and inputs; runs no model.
 
 Recordings are opened, models are previewed where their runtime can, Python files are parsed and
 never imported; other models are recognised by their name until they are run.

@@ -1,4 +1,5 @@
-"""Run the server on 127.0.0.1 and print its address."""
+"""Start the server on 127.0.0.1: bind the socket, make the address with its token, open the
+browser, serve."""
 
 from __future__ import annotations
 

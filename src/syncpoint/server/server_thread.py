@@ -1,4 +1,4 @@
-"""A comparison served from Python: the server in a thread of this process.
+"""Serve one comparison from Python or a notebook, in a thread of this process.
 
 A notebook already runs an event loop, so the server has a thread and a loop of its own. It ends
 with `stop()`, or with the interpreter.

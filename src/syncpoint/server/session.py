@@ -1,4 +1,5 @@
-"""A session: its folders, its form, the comparisons it runs, and past ones."""
+"""The state behind the session page: start, resume and show comparisons, build their command line,
+close everything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The messages between the server and the session page: forms, jobs, past comparisons."""
+"""Data classes of the messages between the server and the session page: forms, files, jobs, past
+comparisons."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Views of unfinished comparisons: each is a comparison of its own, written by a process of its own
-and deleted with the session."""
+"""Show an unfinished comparison: a worker writes what it has measured so far as a temporary
+comparison, deleted with the session."""
 
 from __future__ import annotations
 

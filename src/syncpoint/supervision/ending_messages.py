@@ -1,4 +1,4 @@
-"""Messages for a process that ended before it finished: crash, signal, timeout, memory limit."""
+"""Texts for a process that ended too early: crash, signal, timeout, memory limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A process and its descendants: how much memory they use, and how to end them."""
+"""A process and its descendants: measure their memory, kill them, adopt orphans, end with the
+parent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a supervised command reports to its supervisor, from the child process.
+"""Messages from a supervised command to its supervisor: limits, current activity, interrupt
+received, finished, scratch folders.
 
 Messages are lines of JSON in a pipe. Without a supervisor (the Python API, tests) every function
 here does nothing, so callers need not check.

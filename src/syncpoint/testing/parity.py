@@ -1,4 +1,5 @@
-"""`assert_parity`: a comparison as the assertion of a test."""
+"""`assert_parity`: compares two models or runs inside a test, and raises AssertionError with the
+first divergence."""
 
 from __future__ import annotations
 

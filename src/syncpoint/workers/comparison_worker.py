@@ -1,4 +1,5 @@
-"""The process that runs one comparison of a session.
+"""The worker process of a session: runs one comparison, checks that a model opens, or saves an
+unfinished comparison; sends events as JSON.
 
 Started as `python -m syncpoint.workers.comparison_worker`.
 

@@ -1,4 +1,5 @@
-"""Capture: run a model of any runtime and record what it computes."""
+"""Capture a model of any runtime into a run, open a run or dump by its path, and read the inputs
+that a run recorded."""
 
 from __future__ import annotations
 

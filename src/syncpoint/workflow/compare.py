@@ -1,4 +1,5 @@
-"""The steps of `compare` in order: open, capture, compare, split by a third run, save, diagnose."""
+"""The steps of `compare` in order: open, capture, measure, split by a third run, save, diagnose;
+open the progress log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What to compare and how: the arguments of `compare` before they are resolved."""
+"""The arguments of `compare` before they are resolved: what to compare, settings, limits (preset or
+file), map file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convert a run or dump to another format."""
+"""Convert a run or dump to another format, and report what was written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Diagnose a comparison, with its runs and models if they are available.
+"""Start a diagnosis, of a new or saved comparison: collect its runs and models, run preprocessing
+pipelines, capture or replay again.
 
 A run is data and never causes code to run. Models are run again only if the caller named them.
 """

@@ -1,4 +1,5 @@
-"""Describe this installation: versions, runtimes with their options, dump formats, plugins."""
+"""Describe this installation for `doctor`: versions, runtimes with their options, dump formats,
+plugins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Manual recording: record any engine or loop into an ordinary run, tensor by tensor.
+"""Manual recording (`syncpoint.record`): the user records tensors, ops and modules of any engine or
+loop by name, step and rank.
 
     with sp.record("engine.run", rank=0) as rec:
         rec.attach(module)

@@ -1,4 +1,5 @@
-"""Check that a model is the one that a run was recorded from, by running it again."""
+"""Check that a model has the ops that a run was recorded with, by running it again; attach its
+session to the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Resolve the sides of a comparison: a path or an object -> a run, with its model if there is one.
+"""Open or capture each side of a comparison: path or object to run and model; choose inputs,
+runtime options and steps; reuse stored captures.
 
 Each side is opened once, by `open_sides`; all later steps use its result. A recording is opened, a
 model is run.

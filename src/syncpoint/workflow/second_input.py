@@ -1,4 +1,5 @@
-"""Run both models on a second input, to confirm pairs of tensors that only values support."""
+"""Record both models on a perturbed second input, when matching asks to confirm pairs that only
+equal values support."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measure both sides of a comparison against a third run between them."""
+"""Capture or open the run in between, and measure both sides against it to split every error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Verify a whole run, dump or comparison: every checksum is recomputed.
+"""Verify a whole run, dump or comparison: recompute every checksum and CRC, and list what is
+damaged or has no checksum.
 
 Opening a run or a comparison verifies its JSON and its tables; comparing verifies what it reads.
 This reads everything and reports which op and which file is damaged, what was verified, and what

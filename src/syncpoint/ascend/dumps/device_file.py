@@ -1,5 +1,5 @@
-"""One dump file of a device: its header (protobuf, or the tags of the smallest devices), where each
-tensor's bytes lie, and the facts about a tensor that a run does not hold."""
+"""Parse one dump file of a device: its header (protobuf or the Nano form), where each tensor's
+bytes lie, further facts on a tensor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A folder of dump files of an Ascend device: one op a file, its inputs and outputs as tensors."""
+"""Read a folder of device dump files as a run: one op a file, its executions in order of time,
+slices put together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Reads the values of device dumps: mapped from the file, or decoded for the device's own types."""
+"""Read the values of device dumps: map them from the file, decode the device's own types, assemble
+pieces."""
 
 from __future__ import annotations
 

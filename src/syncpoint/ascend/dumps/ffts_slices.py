@@ -1,4 +1,4 @@
-"""Ops that FFTS+ executed in slices, each of which left a file of its own, put together again.
+"""Put together ops that FFTS+ executed in slices, each with a file of its own.
 
 The first attribute of such a file is JSON. Where threads shared the work, `input_tensor_slice` and
 `output_tensor_slice` say for each thread, tensor and axis from where to where its piece goes. Where

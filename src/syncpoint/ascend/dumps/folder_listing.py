@@ -1,4 +1,5 @@
-"""The files of a dump folder with their full names, and notes on those that are not read."""
+"""List the files of a dump folder with their full names; notes on files and ops that cannot be
+read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""One folder of an FX graph's dump: what each node was given and what it gave, as .npy files.
+"""One folder of an FX graph's dump: parse file names, group files by execution of a node, read the
+.npy headers.
 
     {node}-{target}.INPUT|OUTPUT.{number}[.{place in a list}].{time}[_min_max].npy
 

@@ -1,4 +1,5 @@
-"""A folder of golden arrays: `{op}.{output}.{timestamp}.npy`, of another framework's run."""
+"""Read a folder of golden arrays, `{op}.{output}.{timestamp}.npy`, that another framework's run
+wrote, as a run."""
 
 from __future__ import annotations
 

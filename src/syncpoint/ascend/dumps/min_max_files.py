@@ -1,4 +1,5 @@
-"""Device files of which only the least and the greatest value of each tensor were kept.
+"""Read device files that were reduced to the minimum and maximum of each tensor, and infer the type
+that they had.
 
     {the file's name}_min_max.npz    arrays `inputs` and `outputs`, a row [least, greatest] a tensor
 

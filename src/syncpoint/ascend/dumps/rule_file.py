@@ -1,4 +1,5 @@
-"""The JSON that the ATC and AMCT tools write of a model: which op was made from which.
+"""Parse the rule files (JSON) of ATC and AMCT: which op was made from which, which ops quantize;
+find the file of a graph.
 
 Rules of fusion and of quantization have one form:
 

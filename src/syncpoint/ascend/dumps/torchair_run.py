@@ -1,4 +1,5 @@
-"""A TorchAir dump, or one rank of it, as a run: tokens are steps, and each graph has its ops."""
+"""Read a TorchAir dump (GE or FX), or one rank of it, as a run: tokens are steps, and each graph
+has its ops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The folders of a TorchAir dump: which of them holds which rank, graph and token.
+"""Find the folders of a TorchAir dump by their names: kind (GE or FX), rank, graph and token of
+each; graph files.
 
     GE    [worldsizeN_global_rankR/]TIME/DEVICE/NAME/GRAPH/TOKEN/files
     FX    worldsizeN_global_rankR/NAME/TOKEN/files          tokens from 0

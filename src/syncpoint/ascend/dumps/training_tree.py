@@ -1,4 +1,5 @@
-"""Dumps of training runs: `time/device/model/model id/step/`, each with the files of one step."""
+"""Find the step folders in dumps of training runs, `time/device/model/model id/step/`, and the last
+step of each model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The view from a device layout to the logical tensor.
+"""Undo the layouts of a device (blocks, fractal formats, padding): shape, transposition and crop to
+the logical tensor, as a view.
 
 A device splits axes into blocks of about 16 (C into C1 and C0), pads the last block, and reorders
 the pieces. Each layout here is undone by reshape and transpose alone; the padding is then cropped

@@ -1,4 +1,5 @@
-"""The view that makes a tensor of a device comparable with the tensor that it should equal.
+"""Choose the view from a device tensor to the tensor it is compared with (golden array or device
+tensor), or say why there is none.
 
 A device stores tensors in its own layouts, padded to whole blocks. The rule file has the axes of
 the original tensor, and both sides have shapes. A pair that these do not explain is not compared:

@@ -1,4 +1,4 @@
-"""The logical run of a device dump: tensors in their original shapes, without padding."""
+"""Present a device dump as a run with tensors in their original shapes, without padding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The plan of a comparison: which tensors to compare, and why others cannot be.
+"""Data classes of a plan: its entries, one for each line of the report, why some cannot be
+compared; the matcher that follows a plan.
 
 A plan has an entry for every line of the report, also for tensors that cannot be compared, in the
 order of the report. The entries with both tensors become sync points.

@@ -1,4 +1,4 @@
-"""Arrays in pieces of limited length, to avoid large temporary copies."""
+"""Iterate over one or two arrays in pieces of limited length, to avoid large temporary copies."""
 
 from __future__ import annotations
 

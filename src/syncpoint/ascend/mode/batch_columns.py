@@ -1,4 +1,5 @@
-"""Columns of other tools, computed while the values of a batch are in memory."""
+"""Event sink that computes other tools' columns for each measured pair while its values are in
+memory."""
 
 from __future__ import annotations
 

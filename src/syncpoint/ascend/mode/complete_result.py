@@ -1,4 +1,5 @@
-"""Completes a result: missing and damaged files, notes at the first divergence, warnings on ops."""
+"""Add missing and damaged files as rows to a mode's result; notes at the first divergence; warnings
+on named ops."""
 
 from __future__ import annotations
 

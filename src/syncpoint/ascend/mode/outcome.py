@@ -1,4 +1,4 @@
-"""The result and the files of one comparison of a mode, and unused paths for these files."""
+"""Data class of the result and files of one comparison of a mode; unused paths for these files."""
 
 from __future__ import annotations
 

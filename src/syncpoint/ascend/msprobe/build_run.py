@@ -1,4 +1,5 @@
-"""Builds a run from one msProbe dump, or from several of one job."""
+"""Build a run from the entries of msProbe dumps (one, or several steps and ranks): ops, tensors,
+edges, locations."""
 
 from __future__ import annotations
 

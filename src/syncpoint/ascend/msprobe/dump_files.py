@@ -1,4 +1,5 @@
-"""Finds the files of msProbe dumps and reads their JSON files."""
+"""Find the dump.json files below a path by step and rank, and read dump.json, stack.json and
+construct.json."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Reconstructs which op reads which tensor, because a dump does not say it.
+"""Reconstruct which op reads which tensor in an msProbe dump, which does not say it, from order and
+equal content.
 
 Three facts are certain. A module is recorded when it returns, after everything that was called
 inside it. A backward call reads what its forward call left. An op whose input equals an earlier

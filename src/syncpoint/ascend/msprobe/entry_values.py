@@ -1,4 +1,4 @@
-"""Reads the values of an entry of dump.json: tensors and other arguments.
+"""List the tensors and other arguments of an entry of dump.json, with types and statistics.
 
 Each has the name that msProbe gives it, such as `input.1.0` or `parameters.weight`.
 """

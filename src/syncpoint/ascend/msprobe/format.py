@@ -1,4 +1,5 @@
-"""The dump format `msprobe`: a dump.json, its folder, or a tree of them."""
+"""The dump format class `msprobe`: recognise and open a dump.json, its folder, or a tree of
+them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Reads the description of a tensor from the pickle inside a `.pt` file, without unpickling it.
+"""Read shape, dtype and storage of a tensor from the pickle inside a `.pt` file, without executing
+the pickle.
 
 A pickle is a program. Those of torch are short: they name a storage, and how the tensor lies in
 it. This module follows the few instructions that they need over plain values. It never calls

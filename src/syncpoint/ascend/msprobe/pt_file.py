@@ -1,4 +1,5 @@
-"""Locates and reads tensors in `.pt` files: a ZIP archive with a pickle and a storage."""
+"""Locate the tensor in a `.pt` file (a ZIP archive of torch.save) and read its values with
+checksums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Gives each row of msProbe's table its level: pass, warning or error.
+"""Give each row of msProbe's table its level (pass, warning, error) and message, by msProbe's
+rules.
 
 The rules look for ops whose outputs are worse than their inputs. An op with a wrong weight, or one
 that only inherits an error, passes.

@@ -1,4 +1,5 @@
-"""Writes msProbe's table of two dumps, as CSV and as a sheet with coloured rows."""
+"""Write msProbe's table of two dumps as CSV and as a coloured sheet; choose the colour of each
+row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The error that the precision of an op allows, and introduced error as a multiple of it.
+"""The error that an op's precision allows (rounding, quantization, clipping), and introduced error
+as a multiple of it.
 
 Errors are root mean squares of all elements and of the bulk, since a few massive activations hide
 the rest: the rounding error of an element of 10,000 is larger than any error in elements of size 1.

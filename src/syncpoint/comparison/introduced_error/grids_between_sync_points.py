@@ -1,4 +1,5 @@
-"""Integer grids between sync points: the error of rounding values and parameters to them.
+"""Find quantized values and parameters between sync points, and the error of rounding to their
+integer grids.
 
 A quantized target that is executed op by op computes in floats. It lost precision before, in values
 and parameters that it quantized and dequantized between two sync points.

@@ -1,4 +1,5 @@
-"""Calculate introduced error in its local form: the reference's ops on the target's values.
+"""Introduced error in its local form: run the reference's ops in float64 on the target's inputs,
+and compare with the target's output.
 
 The reference's ops between two sync points are evaluated in float64 on the values that the target
 recorded. A difference to the target's output is the error of the target's op; errors in its inputs

@@ -1,4 +1,5 @@
-"""Regions: the reference ops between sync points.
+"""Find the region behind a sync point: the reference ops back to the nearest paired tensors; size
+limit, and why there is none.
 
 From one sync point backwards, a region ends at every reference tensor that is paired with a
 recorded target tensor: the target's value is its input. A region is usually one op; it has more if

@@ -1,4 +1,5 @@
-"""Calculate introduced error by replay: the target's ops on the reference's values.
+"""Introduced error by replay: run the target's ops on the reference's values, replaced op by op,
+and compare each output.
 
 The target is executed once more. The output of each op is recorded and then replaced by the value
 of the reference, so that every op reads the values of the reference and shows only its own error.

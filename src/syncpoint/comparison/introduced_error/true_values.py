@@ -1,4 +1,5 @@
-"""True values in float64: how they are stored and how the target is measured against them."""
+"""Measure the target against true values in float64, with the mask positions and non-finite values
+of the recorded tensors."""
 
 from __future__ import annotations
 

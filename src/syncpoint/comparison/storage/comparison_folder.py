@@ -1,4 +1,4 @@
-"""A comparison on disk: `NAME.cmp/` with `comparison.json` and `syncpoints.parquet`.
+"""Save, load and recognise the folder of a comparison, `NAME.cmp/`, and add a diagnosis to it.
 
 Ordinary tools can read the table. Table and JSON together contain the whole result, so that it can
 be judged and shown again without its runs. Both are verified by their checksums before they are

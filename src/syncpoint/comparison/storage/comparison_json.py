@@ -1,4 +1,5 @@
-"""`comparison.json`: writing it, reading it, and checking its structure.
+"""Write and read `comparison.json` (facts, unmatched tensors, limits, diagnosis, checksums), and
+check its structure.
 
 A document without a checksum may be damaged and still be JSON, for example with a changed key. The
 check of the structure turns that into one error message instead of a crash later.

@@ -1,4 +1,4 @@
-"""Names of the files of a comparison folder."""
+"""Constants: the names of the files in a comparison folder, and the cure for damaged ones."""
 
 from __future__ import annotations
 

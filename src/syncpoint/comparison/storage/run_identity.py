@@ -1,4 +1,5 @@
-"""The identity of a run: its digest, or the sizes and times of its files."""
+"""Identify a run by its digest, or by the sizes and times of its files, to see whether it has
+changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The table of a comparison, `syncpoints.parquet`: its columns, writing and reading rows.
+"""Write and read `syncpoints.parquet`, the table of a comparison: its columns, and rows to cells
+and back.
 
 Ordinary tools can read it. Together with `comparison.json` it contains the whole result.
 """

@@ -1,4 +1,5 @@
-"""The result of an unfinished comparison, from its progress log."""
+"""Build the result of an unfinished comparison from its progress log; rows that were not measured
+stay open."""
 
 from __future__ import annotations
 

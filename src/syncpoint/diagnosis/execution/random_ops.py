@@ -1,4 +1,4 @@
-"""Find ops that draw random numbers."""
+"""Find the op, such as dropout in training mode, that draws the random numbers in a result."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Find signs that a tensor was recorded wrongly: its readers are right, it holds the values of
-another tensor, or uninitialized memory."""
+"""Find tensors that were recorded wrongly: their readers are right, or they hold another tensor's
+values or uninitialized memory."""
 
 from __future__ import annotations
 

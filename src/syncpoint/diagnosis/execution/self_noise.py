@@ -1,4 +1,5 @@
-"""Measure how far a target differs from a second run of itself, and what that explains."""
+"""Measure how far a target differs from a second run of itself, and whether that noise explains the
+error."""
 
 from __future__ import annotations
 

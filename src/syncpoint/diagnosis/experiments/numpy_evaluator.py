@@ -1,4 +1,5 @@
-"""Evaluates regions of the reference in float64 with NumPy alone, where its model cannot."""
+"""Evaluate regions of the reference in float64 with NumPy, from recorded ops, where its model
+cannot be run."""
 
 from __future__ import annotations
 

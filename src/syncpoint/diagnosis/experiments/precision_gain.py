@@ -1,4 +1,5 @@
-"""Measure what the outputs gain if single ops run in higher precision.
+"""Measure how much the outputs would gain if single ops ran without their error (in higher
+precision), and rank the ops.
 
 The reference runs once for each op, with the error that the target's op introduces added to that
 op's result. The error of the outputs is then this op's part, for any runtime of the target.

@@ -1,4 +1,5 @@
-"""Prove an explanation: whether the reference's op with one change gives the target's values."""
+"""Prove an explanation: run the reference's op with one change and compare the result with the
+target's values."""
 
 from __future__ import annotations
 

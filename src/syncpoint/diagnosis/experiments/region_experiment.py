@@ -1,5 +1,5 @@
-"""Experiments on one sync point: the reference's ops run in float64 on the target's inputs, with
-any input, parameter or intermediate result replaced."""
+"""Run the reference's ops behind one row in float64 on the target's inputs, with any input,
+parameter or intermediate result replaced."""
 
 from __future__ import annotations
 

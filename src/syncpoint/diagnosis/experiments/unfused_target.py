@@ -1,5 +1,5 @@
-"""Run the target with its ops one by one and compare it with the reference: shows whether an op's
-error comes from fusion."""
+"""Run the target with its ops one by one instead of fused and compare with the reference, to see
+whether fusion makes the error."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Findings about error that no single op introduces: every op is as exact as its precision allows,
-but small errors add up with depth, or one op amplifies them."""
+"""Findings about error that no single op introduces: small errors that add up with depth, or that
+one op amplifies."""
 
 from __future__ import annotations
 

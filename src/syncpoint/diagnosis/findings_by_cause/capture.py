@@ -1,5 +1,5 @@
-"""Findings about the recording itself: it changed the run, pairs are doubtful, buffers hold other
-values than the op computed, or a part of the run is missing."""
+"""Findings about faulty recordings: recording changed the run, a tensor holds other values than the
+op computed, pairs are doubtful, parts are missing."""
 
 from __future__ import annotations
 

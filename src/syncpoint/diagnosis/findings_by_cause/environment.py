@@ -1,4 +1,5 @@
-"""Findings about the environments of the runs: versions, processors and switches.
+"""Findings about different environments: versions, processors, and switches such as TF32, fast math
+and flushing of subnormals.
 
 A difference is a cause only if the values show it. Otherwise it is reported as a suspect or a note.
 What is not recorded is never taken to be the same.

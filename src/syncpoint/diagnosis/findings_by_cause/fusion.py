@@ -1,4 +1,4 @@
-"""Findings about fused ops that are wrong although their parts are right."""
+"""Findings about fused ops that are wrong although their parts, run one by one, are right."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Findings about values that change after they were produced: buffers that are reused too early,
-or shared by tensors that are alive at the same time."""
+"""Findings about values overwritten after they were computed: buffers reused too early, memory
+shared by live tensors, changed inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Findings about a target whose values vary from run to run."""
+"""Findings about a target that varies from run to run, because of random ops or noise."""
 
 from __future__ import annotations
 

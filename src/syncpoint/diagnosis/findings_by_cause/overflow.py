@@ -1,5 +1,5 @@
-"""Findings about values that leave the range of their type: NaN and inf where the reference is
-finite, values that stop at the maximum, integers whose range is too small."""
+"""Findings about values outside the range of their type: NaN and inf where the reference is finite,
+clipped and saturated values."""
 
 from __future__ import annotations
 

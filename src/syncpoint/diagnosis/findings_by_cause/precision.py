@@ -1,5 +1,5 @@
-"""Findings about low precision: integers with a wrong scale or zero point, ops in a coarser type
-than the rest, and quantization that is too coarse for the output."""
+"""Findings about low precision: wrong scale or zero point, narrow types and accumulators,
+quantization that is too coarse."""
 
 from __future__ import annotations
 

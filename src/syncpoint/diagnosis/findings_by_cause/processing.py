@@ -1,5 +1,5 @@
-"""Findings about what happens before and after the model: inputs that are prepared differently,
-outputs that are processed differently."""
+"""Findings about differences before and after the model: inputs prepared differently, outputs
+processed differently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Matrix products with an accumulator in a narrow type, simulated term by term."""
+"""Find whether a matrix product sums in a narrow type, by simulating the sum term by term."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""How the error grows along a run: per op, relative to the error of its inputs, and by depth."""
+"""Measure how the relative error grows from op to op, fit a curve over depth, find the op that
+amplifies it most."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fast-math approximations (short tables, few iterations) of steep functions such as exp.
+"""Find fast-math approximations of steep functions such as exp, by a uniform relative error.
 
 Every element has about the same relative error, whatever its size, and no other op has an error."""
 

@@ -1,5 +1,5 @@
-"""8-bit integer kernels that add two products in saturating 16 bits, as processors without VNNI do
-for unsigned values and signed weights."""
+"""Find 8-bit integer kernels that add products in saturating 16 bits, as processors without VNNI
+do."""
 
 from __future__ import annotations
 

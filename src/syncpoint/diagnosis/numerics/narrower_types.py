@@ -1,4 +1,5 @@
-"""Ops that compute in a narrower type than declared, or in a coarser one than the other ops."""
+"""Find ops that compute in a narrower type than declared, or in a coarser type than the other
+ops."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Causes of NaN and inf: overflow of an op's result, overflow inside an op, and values upstream
-that underflow to zero before a division or a logarithm."""
+"""Find what makes NaN or inf: overflow of a result or inside an op, underflow before a division or
+logarithm, masked rows, constants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Quantization ranges that are too small (values are clipped) or too wide (bits are wasted)."""
+"""Find quantized tensors whose range is too small (values are clipped) or too wide (bits are
+wasted), and weights with uneven channels."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Wrong scales and zero points: the factor or shift of a quantized tensor with which the
-reference's ops give the target's numbers."""
+"""Find a wrong scale or zero point: the factor or shift of a quantized tensor that gives the
+target's numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Subnormal numbers that the target flushes to zero."""
+"""Find subnormal numbers that the target flushes to zero, and prove that this explains its
+error."""
 
 from __future__ import annotations
 

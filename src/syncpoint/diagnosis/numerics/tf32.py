@@ -1,4 +1,5 @@
-"""Matrix products whose inputs are rounded to 10 bits of fraction, as TF32 does."""
+"""Find matrix products and convolutions whose inputs are rounded to 10 bits of fraction, as TF32
+does."""
 
 from __future__ import annotations
 

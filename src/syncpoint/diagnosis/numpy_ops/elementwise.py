@@ -1,4 +1,5 @@
-"""Elementwise ops."""
+"""Elementwise ops in float64: arithmetic, rounding, clamp, where, erf, sigmoid and activations
+(GELU, ELU, ReLU forms)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Norms and softmax."""
+"""Layer, RMS, group, instance and batch norm, softmax and log-softmax in float64."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Max and average pooling."""
+"""Max and average pooling in float64, also adaptive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Matrix products, convolutions and attention."""
+"""Matrix products, linear layers, convolutions (also transposed), padding and attention in
+float64."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A recorded op: its name, its arguments, and the function that computes it."""
+"""A recorded op with its arguments and attributes, the bound function that computes it, and
+registration of functions by op name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reductions and cumulative sums."""
+"""Sums, means, extrema, argmax and cumulative sums in float64."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Finds the NumPy function of a recorded op."""
+"""Find the NumPy function of a recorded op, compute its outputs, and choose the reading that
+reproduces the recorded output."""
 
 from __future__ import annotations
 

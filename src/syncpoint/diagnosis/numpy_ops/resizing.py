@@ -1,4 +1,5 @@
-"""Resizing of images: where each output element reads, and with what weight."""
+"""Interpolation and resizing of images in float64, with the coordinate and rounding modes of torch
+and ONNX."""
 
 from __future__ import annotations
 

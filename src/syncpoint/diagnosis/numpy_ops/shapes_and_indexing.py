@@ -1,4 +1,5 @@
-"""Ops that move elements without changing them."""
+"""Ops that move elements: reshape, permute, slice, concatenate, split, expand, pad, gather, flip,
+roll."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Find the relation of one pipeline's input to another's: layout, channel order, scale,
-normalization, rounding, a shift of pixels or tokens, padding, masks. At most two are combined."""
+"""Find how one side's model input follows from the other's: layout, channel order, scale,
+normalization, shift of pixels or tokens, padding."""
 
 from __future__ import annotations
 

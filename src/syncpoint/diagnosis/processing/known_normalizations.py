@@ -1,4 +1,5 @@
-"""Scales, means and standard deviations that image pipelines use, by their usual names."""
+"""Name the scales, means and standard deviations that image pipelines use, such as those of
+ImageNet."""
 
 from __future__ import annotations
 

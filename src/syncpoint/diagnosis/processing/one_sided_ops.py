@@ -1,5 +1,5 @@
-"""Find ops that only one side has before an op that is off: a normalization that the pipeline has
-done already, a norm that the conversion left out."""
+"""Find ops that only one side has before an op that is off, such as a second normalization or a
+norm left out in conversion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Find what is done to an output on one side only: softmax, sigmoid, another order of labels."""
+"""Find what is done to a model output on one side only: softmax, sigmoid, scale, another order of
+labels."""
 
 from __future__ import annotations
 

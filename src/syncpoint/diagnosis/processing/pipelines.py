@@ -1,4 +1,5 @@
-"""Run preprocessing functions on a raw sample; their results are named arrays.
+"""Run the user's preprocessing functions on a raw sample, such as an image file, and name the
+arrays they return.
 
 The functions are code. They run because the caller named them.
 """

@@ -1,4 +1,5 @@
-"""Variants of any op: a factor, a shift, swapped axes, missing channels, another part read."""
+"""Variants of any op's result: a factor, an offset, shifted, swapped or reversed axes, zeroed
+channels, another part read."""
 
 from __future__ import annotations
 

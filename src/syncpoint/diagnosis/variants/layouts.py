@@ -1,4 +1,5 @@
-"""Variants of ops that move elements: another layout, axis order, part order or offset."""
+"""Variants of reshape, transpose, slice, concatenation and padding: another layout, axis order,
+part order or offset."""
 
 from __future__ import annotations
 

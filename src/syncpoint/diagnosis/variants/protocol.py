@@ -1,4 +1,5 @@
-"""Input (`OpUnderTest`) and output (`Hypothesis`) of a family of variants."""
+"""The classes that families of variants share: the op to vary (`OpUnderTest`), and a variant with
+its output (`Hypothesis`)."""
 
 from __future__ import annotations
 

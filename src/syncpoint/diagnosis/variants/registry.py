@@ -1,4 +1,4 @@
-"""All families of variants."""
+"""The list of families of variants; generate those that fit an op."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Screen variants of a large op on a sample of its elements, to compute fewer of them in full.
+"""Try variants of a large op on a sample of its channels, rows or elements first.
 
 The sample has some output channels of a convolution, some rows of a row-wise op, or some elements
 of an elementwise op. It always includes the worst ones, because an error may affect few elements.

@@ -1,4 +1,5 @@
-"""Find the known variant of an op that explains the output of the target.
+"""Find the variant of an op that explains the target's output: generate variants, score them by the
+remaining error, rank the matches.
 
 An error far above rounding is explained by a variant that leaves only rounding errors. A smaller
 error is projected on (variant - reference), with a greater weight for elements that rounding moves

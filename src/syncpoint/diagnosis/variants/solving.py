@@ -1,4 +1,5 @@
-"""Solve for a number that a variant leaves open, such as an epsilon or a scale."""
+"""Solve for the number that a variant leaves open, such as an epsilon or a scale, and prefer round
+numbers."""
 
 from __future__ import annotations
 

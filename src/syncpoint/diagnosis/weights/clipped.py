@@ -1,5 +1,5 @@
-"""Weights that were clipped by quantization: many elements are the first or last integer in use,
-and all others are correct."""
+"""Explain a weight clipped by quantization: many elements are the first or last integer, and all
+others are correct."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Whether a parameter that differs explains the error of the ops that read it."""
+"""Prove whether a parameter that differs explains the error of the ops that read it, by running
+them with the target's parameter."""
 
 from __future__ import annotations
 

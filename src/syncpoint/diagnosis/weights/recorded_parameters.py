@@ -1,4 +1,5 @@
-"""Recorded parameters: which lie behind a sync point, and how those of both sides are related."""
+"""Recorded parameters of both sides: find those behind a row, how they are related, and whether
+they are equal up to rounding."""
 
 from __future__ import annotations
 

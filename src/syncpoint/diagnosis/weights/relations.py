@@ -1,4 +1,5 @@
-"""Relations between two arrays: scaled, permuted, transposed, rounded, partly changed.
+"""Find the relation between two arrays: scaled, permuted, transposed, rounded, shifted, partly
+changed; used for weights and inputs.
 
 Each relation predicts the second array from the first. It holds only if the prediction is within a
 tolerance of the second array, so a reported relation was checked in every element.

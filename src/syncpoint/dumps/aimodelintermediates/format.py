@@ -1,4 +1,5 @@
-"""Apple's `.aimodelintermediates`: the values of a PyTorch reference run, for Core AI's tools.
+"""The format class of Apple's `.aimodelintermediates` (values of a PyTorch run for Core AI's
+tools): recognise, open, save.
 
 A folder with `metadata.json` and a `.npy` file for each value. The metadata tells inputs,
 parameters and ops apart. In folders that Syncpoint wrote it also has what the run knew of each op.

@@ -1,4 +1,5 @@
-"""Reads `metadata.json` of an `.aimodelintermediates` folder as untrusted data."""
+"""Parse Apple's entries in `metadata.json` as untrusted data: categories, entries in order,
+mappings of Core AI's converter."""
 
 from __future__ import annotations
 

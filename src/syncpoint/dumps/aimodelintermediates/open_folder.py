@@ -1,4 +1,5 @@
-"""Opens an .aimodelintermediates folder: its entries become the ops and tensors of a run."""
+"""Build a run from an `.aimodelintermediates` folder: entries become ops, tensors and model
+outputs."""
 
 from __future__ import annotations
 

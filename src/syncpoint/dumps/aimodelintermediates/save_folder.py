@@ -1,4 +1,5 @@
-"""Writes a run as an `.aimodelintermediates` folder, which appears when it is complete."""
+"""Write an `.aimodelintermediates` folder: arrays, entries and unique names; saves a run, and
+appears when it is complete."""
 
 from __future__ import annotations
 

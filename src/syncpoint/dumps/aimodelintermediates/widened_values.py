@@ -1,4 +1,5 @@
-"""Values of `.npy` files whose element type is another than the file can say: bf16 kept as f32."""
+"""Arrays whose type a .npy file cannot hold: store bf16 as f32 and narrow it again when read;
+torch's names of dtypes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Folded ops: which ops a target op has absorbed, found by the values of doubtful pairs.
+"""Pairs whose target op has absorbed later reference ops, such as a folded batch norm: move the
+pair to the last of them, or drop it.
 
 A convolution with a folded batch norm has the name of the convolution and the values of the batch
 norm. Such a pair is moved if three conditions hold: the values equal those of a neighboring tensor,

@@ -1,4 +1,5 @@
-"""Parameters that a fold has changed: same name, other values, and no error."""
+"""Unpair parameters that a fold has changed, such as a weight multiplied by a batch norm: same
+name, other values, no error."""
 
 from __future__ import annotations
 

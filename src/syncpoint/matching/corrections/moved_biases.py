@@ -1,4 +1,4 @@
-"""Products (matmul, convolution) whose bias a compiler moved into another op.
+"""Repair pairs of products (matmul, convolution) whose bias a compiler moved into another op.
 
 A compiler that adds a constant after a product, for a batch norm or to quantize, merges it with
 the bias of the product. The bare product then has no partner in a reference whose product includes

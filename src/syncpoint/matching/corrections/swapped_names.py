@@ -1,4 +1,5 @@
-"""Origin names that two ops of the same kind have swapped.
+"""Exchange the partners of two activations that took each other's origin name when the compiler
+merged constants.
 
 Compilers that merge equal constants also merge their metadata: the product of one hard swish then
 names another hard swish as its origin. Values reveal this if they do so on both sides: the op with

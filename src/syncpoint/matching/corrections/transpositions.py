@@ -1,4 +1,5 @@
-"""Transpositions that a compiler merged or moved: the same tensor with its axes in another order.
+"""Pair or unpair transpositions that a compiler merged or moved: the same tensor with its axes in
+another order.
 
 A compiler whose op transposes its operand merges that with the transposition in the user's code.
 Both sides then transpose paired tensors, and each op records its axes: the view between the two

@@ -1,4 +1,5 @@
-"""Pairs of integers of which only one side records the scale: they cannot be compared."""
+"""Unpair quantized integers of which only one side records the scale: their dequantized values are
+compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Whether the next sync points downstream of a tensor hold equal values."""
+"""Check whether the next sync points downstream of a tensor hold equal values, as evidence for its
+pair."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Ops that one reference op was lowered to: which of them returns the output of that op.
+"""Groups of small ops that one reference op was decomposed into: find the op that returns its
+output, explain the others.
 
 Its output is paired with the reference; the outputs of the other ops are intermediate values.
 """

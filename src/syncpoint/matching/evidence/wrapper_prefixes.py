@@ -1,4 +1,4 @@
-"""Prefixes of a wrapper model that only one side has: `module.layers.0` is `layers.0`."""
+"""Map names when one side wraps the model in another module: `module.layers.0` is `layers.0`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Buffers of compiled code against the graph it was compiled from, as the compiler maps them."""
+"""Matcher: pairs the buffers of compiled code with the ops of the graph they were compiled from, as
+the compiler maps them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Pair ops along the edges of both graphs, starting from the pairs so far.
+"""Matcher: pairs ops along the edges of both graphs, from paired inputs to their readers and back;
+skips ops that one side lacks.
 
 An op whose inputs are all paired is paired with the op of the same class that reads the partners of
 those inputs. If there are several, parameters decide, then values; if neither decides, they stay

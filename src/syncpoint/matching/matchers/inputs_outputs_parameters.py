@@ -1,4 +1,4 @@
-"""Pair model inputs, model outputs, parameters and states by name, else by position."""
+"""Matcher: pairs model inputs, model outputs, parameters and states by name, else by position."""
 
 from __future__ import annotations
 

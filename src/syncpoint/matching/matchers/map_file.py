@@ -1,4 +1,5 @@
-"""The map file: pairs that the user pins, and tensors that the user ignores or masks.
+"""Map file: parse pinned pairs, ignored tensors, masks and axis names; matcher that applies them
+first.
 
     pairs:
       - target: lm_head            # op name, or module path

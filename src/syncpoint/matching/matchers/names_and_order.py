@@ -1,4 +1,5 @@
-"""Pair ops by module path, op type and the order of calls.
+"""Matcher: pairs ops by module path and op type, and repeated ones by their order between certain
+pairs.
 
 An op is identified by its module and its type. If one op on each side has them, the two are a pair.
 If several have them, their order between certain pairs decides. A generated name such as `relu_1`

@@ -1,4 +1,4 @@
-"""Pair the ops that produce paired model outputs."""
+"""Matcher: pairs the ops that compute paired model outputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The review of doubtful pairs, which runs the corrections and then adds views and reasons."""
+"""Matcher that reviews doubtful pairs: runs the corrections in order, then adds views and
+reasons."""
 
 from __future__ import annotations
 

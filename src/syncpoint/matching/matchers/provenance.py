@@ -1,4 +1,5 @@
-"""Pair ops by provenance: the origin of an op and the line of the user's code that calls it.
+"""Matcher: pairs ops by recorded provenance: the original node names of an op, and the module and
+source line that call it.
 
 Targets that were made from a torch program record the names of its nodes, the module path and the
 source line. The names may come from another form of the program (for example decomposed), in which

@@ -1,4 +1,5 @@
-"""Read a Parquet table safely: a damaged or absurd table raises an error and does no more harm.
+"""Read a Parquet table safely: verify or probe its bytes; check its rows, columns, nulls, keys and
+memory; damage is an error.
 
 The bytes are read once. If a checksum is recorded they are verified before Polars sees them.
 Otherwise, for files older than checksums, another process decodes them first (`probe_process`),

@@ -1,4 +1,4 @@
-"""The folder of a run: detect a run, check whether one can be written, remove an older one."""
+"""Detect a run folder, check whether a new one can be written, remove the files of an older one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The journal of a run that is being written: append-only frames, each with its checksum.
+"""Append-only frames with checksums, in which an unfinished run is kept: write, read, stop at the
+first damaged frame.
 
 It replaces the tables until they exist. After the writer died, the frames up to the first damaged
 one are read; a complete frame is reliable, because the writer appends it only after the bytes that

@@ -1,4 +1,5 @@
-"""Decode a table without a checksum in another process first, to see whether it can be decoded.
+"""Decode a Parquet table without a checksum in another process first, since a damaged one can crash
+the decoder.
 
 A damaged Parquet file makes Polars panic, or allocate so much memory that the process is aborted. A
 checksum detects damage before that. Files older than checksums are decoded here first: only this

@@ -1,4 +1,4 @@
-"""Check the op keys and tensors that were read from a file; breaking a rule is a FormatError."""
+"""Check the op keys and tensors that were read from a file; a contradiction is a FormatError."""
 
 from __future__ import annotations
 

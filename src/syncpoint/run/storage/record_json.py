@@ -1,4 +1,4 @@
-"""Ops, tensors, statistics and quantization as JSON, and back.
+"""Convert ops, tensors, keys, statistics and quantization to JSON and back.
 
 The journal stores all of them in this form, the tables only nested parts; for the facts of a run
 see `run_json`. A value that JSON cannot represent becomes its text; NaN and infinities are written

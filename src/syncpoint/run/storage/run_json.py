@@ -1,4 +1,4 @@
-"""`run.json`: the facts of a run as JSON, with the checksums of the run's files."""
+"""Write, read and verify `run.json`: the facts of a run, with the checksums of its files."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Copies of the source files that the ops of a run refer to, so that they can be shown after the
-files have changed or the run was copied to another machine.
-"""
+"""Copy the source files that the ops of a run refer to into the run, and read these copies."""
 
 from __future__ import annotations
 

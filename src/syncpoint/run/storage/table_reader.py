@@ -1,4 +1,4 @@
-"""Read the tables of a run: checked at once, converted to records on demand.
+"""Read and check `ops.parquet` and `tensors.parquet`; create Op and Tensor records on demand.
 
 A run may have hundreds of thousands of ops. Its tables are checked column by column when it is
 opened, so that structural damage is detected there. An Op or a Tensor is created on first access,

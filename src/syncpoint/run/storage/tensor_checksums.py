@@ -1,4 +1,5 @@
-"""Recorded checksums of tensor bytes, and the ledger of the checks that were done.
+"""The checksum of each tensor's byte range in a file: check it once when first read, remember the
+result, build the error.
 
 A checksum covers a range of one file: the dense bytes of a tensor in a run, a whole member of an
 archive in a .npz or .pt file. Each range is checked once, when its first byte is read. Checksums

@@ -1,4 +1,5 @@
-"""A queue, bounded by bytes, whose thread runs actions in order.
+"""A queue, bounded by bytes, whose thread carries out writes in order, so that the model does not
+wait for the disk.
 
 The model must not wait for the disk, and a fast model must not fill the memory while the disk is
 slow.

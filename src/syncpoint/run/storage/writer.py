@@ -1,4 +1,5 @@
-"""Write a run to disk so that the run can be opened whatever kills the writer.
+"""`RunWriter`: writes shards, journal, tables and `run.json` in an order that leaves the run
+readable whatever kills the writer.
 
 Bytes first, then the journal frame that refers to them; shards get their final name only when
 complete; tables and `run.json` last, each whole or absent. See docs/formats.md.

@@ -1,4 +1,5 @@
-"""Converts arrays of the Core AI runtime to NumPy arrays and back, and reads their addresses."""
+"""Convert arrays of the Core AI runtime to NumPy arrays and back, and wrap them with their
+addresses in memory."""
 
 from __future__ import annotations
 

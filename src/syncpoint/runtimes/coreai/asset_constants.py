@@ -1,4 +1,4 @@
-"""The constants of a function: the runtime shows them once, when the function is loaded."""
+"""Collect the constants of a function, which the runtime shows once when the function is loaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Callbacks that the Core AI runtime calls while a function is loaded and executed.
+"""Receive the callbacks of the Core AI runtime (profiler and logger) and pass their values to the
+capture in progress.
 
 The profiler reports which kernel runs. The logger shows what it reads before it runs, and what it
 has written after that.

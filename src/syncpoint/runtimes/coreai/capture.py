@@ -1,4 +1,4 @@
-"""Records one execution of a function, from what the runtime's callbacks report.
+"""Record each kernel of one execution: find where its inputs come from, and sort its outputs.
 
 Kernels that only allocate memory are skipped: their outputs hold whatever was there before. A value
 is recognised by its address in memory, its form and its bytes, all three.

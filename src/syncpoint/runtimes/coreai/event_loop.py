@@ -1,4 +1,5 @@
-"""An event loop in a thread of its own, so that captures also work inside notebooks."""
+"""Run coroutines in an event loop of a thread of its own, so that captures also work in
+notebooks."""
 
 from __future__ import annotations
 

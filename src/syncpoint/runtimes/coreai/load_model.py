@@ -1,4 +1,4 @@
-"""Loads a Core AI asset from its folder, and chooses the function and the compute unit to run."""
+"""Load a Core AI asset from its folder; choose the function to run and the compute unit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names, modules, torch nodes and source lines of kernels, from the debug information."""
+"""Parse the debug information of kernels: name, module, torch node, source lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the program of an asset: its ops in order, with the order of their operands.
+"""Read the program of an asset: its ops in order, with calls inlined and their operands in order.
 
 The runtime shows what a kernel reads and writes as sets. Only the program says which operand is the
 first, and to which call a kernel of a shared body belongs. Reading it needs parts of coreai-core

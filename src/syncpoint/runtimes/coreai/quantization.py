@@ -1,4 +1,5 @@
-"""Finds the quantization of compressed weights among the constants of a Core AI asset.
+"""Find scale, zero point or lookup table of compressed weights and quantized activations in a Core
+AI asset.
 
 A kernel decompresses integers to a dense weight before its use. The runtime shows the inputs of the
 kernel as a set, in which scale and offset may have the same form. So a quantization is accepted

@@ -1,4 +1,4 @@
-"""The runtime "coreai": Core AI assets (`.aimodel`) as the Core AI runtime executes them.
+"""The runtime "coreai": which models it accepts (`.aimodel`), its options, and how it opens them.
 
 This module imports nothing of Core AI until a model is opened.
 """

@@ -1,4 +1,5 @@
-"""A loaded Core AI asset: the Session, which runs one of its functions."""
+"""The Session of a Core AI asset: runs one of its functions, passes states from step to step,
+declares inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Captures a compiled model: buffers as executed, ops one by one, all ops as outputs, float64."""
+"""Capture classes for compiled models: buffers as executed, ops one by one, all ops as outputs, ops
+in float64."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Patches inductor's code generation so that the code shows every buffer, with unchanged fusion.
+"""Patch inductor's code generation so that compiled code shows every buffer, with unchanged fusion;
+which buffers a kernel reads and writes.
 
 PyTorch has a hook for intermediate values (`generate_intermediate_hooks`), but on the CPU only few
 extern kernels call it. Here each kernel gets such a call in the wrapper code, after its own call,

@@ -1,4 +1,5 @@
-"""Compiles a model with torch.compile and gives access to its compiled graphs."""
+"""Compile a model with torch.compile (plain, watched, unfused or op by op), and call a listener for
+each of its graphs."""
 
 from __future__ import annotations
 

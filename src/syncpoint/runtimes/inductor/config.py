@@ -1,4 +1,4 @@
-"""The settings of torch._inductor.config that the options of the runtime ask for."""
+"""Parse the settings of torch._inductor.config from the options of the runtime."""
 
 from __future__ import annotations
 

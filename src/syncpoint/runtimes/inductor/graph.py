@@ -1,4 +1,5 @@
-"""Compiled graphs: converted to a TorchProgram, and their calls while the model runs."""
+"""Convert compiled graphs to TorchProgram, and watch the calls of graphs: where each input of a
+call comes from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a buffer of compiled code holds: the op, the module and the source lines it comes from."""
+"""Describe a buffer of compiled code: the op whose value it holds, its module and source lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replays a compiled model with buffers replaced by other values."""
+"""Run a compiled model with all buffers, or one of them, replaced by other values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The runtime "inductor": a PyTorch model as torch.compile executes it.
+"""The runtime "inductor" (torch.compile): its options, how it opens models and repro files, and how
+to turn fusion off.
 
 This module imports no torch until a model is opened.
 """

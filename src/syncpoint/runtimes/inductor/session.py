@@ -1,4 +1,5 @@
-"""A loaded model that torch.compile compiles: chooses how to capture, replay and evaluate it."""
+"""The Session of a compiled model: compiles it, chooses a capture, replays, and checks against the
+plain model."""
 
 from __future__ import annotations
 

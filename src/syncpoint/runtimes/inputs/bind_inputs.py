@@ -1,4 +1,5 @@
-"""Binds inputs to the names, types and shapes that a model declares."""
+"""Bind inputs to the names, types and shapes that a model declares: flatten, rename, convert
+dtypes."""
 
 from __future__ import annotations
 

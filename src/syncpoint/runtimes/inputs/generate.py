@@ -1,4 +1,4 @@
-"""Generates inputs: random numbers, zeros or ones in given shapes."""
+"""Generate inputs: seeded random numbers, zeros or ones in given shapes."""
 
 from __future__ import annotations
 

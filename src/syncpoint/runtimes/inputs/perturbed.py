@@ -1,4 +1,5 @@
-"""Makes a second input from the first: same shapes, types and range, other numbers."""
+"""Make a second input from the first, by shuffling and noise: same shapes, types and range, other
+numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Reads inputs of a model: files, runs, functions, generated values or live objects."""
+"""Read inputs of a model from .npy, .npz and .safetensors files, recorded runs, functions or live
+objects; or have them generated."""
 
 from __future__ import annotations
 

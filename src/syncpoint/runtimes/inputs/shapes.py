@@ -1,4 +1,5 @@
-"""Shapes of inputs to generate: as `--shape` gives them, and as the model declares them."""
+"""Shapes of inputs to generate: parse `--shape`, and combine with the shapes that the model
+declares."""
 
 from __future__ import annotations
 

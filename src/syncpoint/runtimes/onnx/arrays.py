@@ -1,4 +1,5 @@
-"""Converts values of ONNX Runtime to NumPy arrays and back, bit for bit, in every known type."""
+"""Convert values and constants of ONNX Runtime to NumPy arrays and back, bit for bit, in every
+known type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Records every op and tensor of one execution, also in sub-graphs and each of their iterations."""
+"""Record every op and tensor of one execution, also in each iteration of a loop and in sub-graphs,
+in the layout of the model."""
 
 from __future__ import annotations
 

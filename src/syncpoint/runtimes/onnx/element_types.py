@@ -1,4 +1,5 @@
-"""The element types of ONNX by their numbers; importing it needs neither onnx nor onnxruntime."""
+"""Tables of ONNX's element types, from number to our dtype name and back; importing it needs no
+onnx package."""
 
 from __future__ import annotations
 

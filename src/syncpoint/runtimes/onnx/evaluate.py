@@ -1,4 +1,5 @@
-"""Evaluates regions of an ONNX graph in one float type: float64 op by op, float32 as a model."""
+"""Compute a region of an ONNX graph on given values in float64 (op by op) or float32 (as one model
+without fusion)."""
 
 from __future__ import annotations
 

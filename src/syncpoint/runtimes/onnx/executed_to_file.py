@@ -1,4 +1,5 @@
-"""Maps ops and values of the executed graph to those of the model's file.
+"""Map ops and values of the graph that ONNX Runtime executes, after its fusion, to those of the
+model's file, with their metadata.
 
 ONNX Runtime drops all metadata when it rewrites a graph, but most values keep their names: a fused
 op has the output of the last op of its group. The group is then everything in the graph of the

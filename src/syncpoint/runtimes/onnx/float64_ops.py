@@ -1,4 +1,5 @@
-"""Runs single ONNX ops in float64, with onnx's own reference implementation in NumPy.
+"""Compute single ONNX ops in float64 with NumPy: onnx's reference implementation, and own ones
+where that is narrower or slow.
 
 Ops that the reference computes in a narrower type, or on integers that stand for real numbers, are
 implemented here. Quantizing and casting between floats are identity.

@@ -1,4 +1,5 @@
-"""The captured graph: names, keys and edges of its ops, parameters and values."""
+"""Names, keys and edges of the ops, parameters and values of a captured ONNX graph, also inside
+sub-graphs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes every value of a graph an output, also the values inside sub-graphs.
+"""Change an ONNX model so that every value is an output, also the values inside loops and branches.
 
 A value inside a loop becomes an extra output of the loop's body; the loop stacks it, one slice per
 iteration. A value inside a branch of an `If` becomes an extra output of both branches. The other

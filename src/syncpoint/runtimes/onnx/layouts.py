@@ -1,4 +1,5 @@
-"""Memory layouts of ONNX Runtime that are not those of the model: blocked, and channels last.
+"""Convert between memory layouts of ONNX Runtime (blocked channels, channels last) and the layout
+of the model; find which values have one.
 
 On x86 its float convolutions keep channels in blocks: a tensor declares [N, C, H, W] but is stored
 as [N, C/b, H, W, b], with C rounded up to a multiple of the block size b. Its int8 convolutions

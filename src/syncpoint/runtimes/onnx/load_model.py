@@ -1,4 +1,5 @@
-"""Loads an ONNX model from a file or from memory, and checks it before anything else reads it.
+"""Load an ONNX model from a file or from memory; check it and its external weights, inline
+functions.
 
 Weights in files of their own stay there. So the graph can be edited and passed on as bytes, however
 large the model is.

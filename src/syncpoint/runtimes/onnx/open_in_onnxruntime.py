@@ -1,4 +1,5 @@
-"""Opens models in ONNX Runtime: settings, execution providers, and the graph that it optimised."""
+"""Open sessions of ONNX Runtime: settings, execution providers, and saving the graph that it
+optimised."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Previews an ONNX file: ops, precision and inputs, without its weights and without a session."""
+"""Preview an ONNX file without loading its weights: number of ops, precision, declared inputs."""
 
 from __future__ import annotations
 

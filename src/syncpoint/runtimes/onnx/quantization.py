@@ -1,4 +1,5 @@
-"""Finds the quantization of integers in an ONNX graph: scale and zero point of their real numbers.
+"""Find scale and zero point of integer values in an ONNX graph, from the ops that quantize, move or
+read them.
 
 An op that quantizes has them as inputs. Ops that only move values pass them on. A parameter has
 those that the op which reads it assumes.

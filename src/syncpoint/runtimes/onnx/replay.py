@@ -1,4 +1,5 @@
-"""Runs an ONNX graph op by op, each op alone, on values that may replace those of its predecessors.
+"""Run the ops of an ONNX graph each alone on chosen values, and record an execution in which each
+value is replaced.
 
 Every op becomes a model of its own, with its parameters as constants. It runs without optimisation
 on the provider of the complete model, so the same kernel runs.

@@ -1,4 +1,5 @@
-"""The runtime "onnxruntime": what it opens, its options, and its capabilities (cuts, previews).
+"""The runtime "onnxruntime": what it accepts, its options, how it opens models, and its
+capabilities (cuts, previews, fusion off).
 
 This module imports neither onnx nor onnxruntime until a model is opened.
 """

@@ -1,4 +1,5 @@
-"""A loaded ONNX model: the Session, which runs it completely, op by op, or in regions.
+"""The Session of an ONNX model: runs, replays and evaluates it, opens its instrumented graphs, and
+checks its outputs against a plain run.
 
 An extra output in the middle of a graph keeps ONNX Runtime from fusing the ops around it, and that
 changes numbers: for int8 by far more than rounding. So the graph is first optimised and saved, as

@@ -1,4 +1,4 @@
-"""Cuts an ONNX model at chosen values and runs it as a black box, like the complete model.
+"""Cut an ONNX model at chosen values and run or save the cut model, as bisection needs.
 
 The graph of the file is cut, then optimised by ONNX Runtime with the user's options. Only its
 final outputs are read.

@@ -1,4 +1,5 @@
-"""Converts torch tensors to NumPy arrays and back, bit for bit; bf16 and fp8 as views."""
+"""Convert torch tensors to NumPy arrays and back, bit for bit; names of torch dtypes; clone,
+compare and describe tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Captures a program node by node, and keeps what a capture has recorded so far (the ledger)."""
+"""Capture a program node by node; the ledger with which all torch captures record ops, tensors,
+states and outputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Captures a model while it runs: every op that reaches the dispatcher, with all its outputs.
+"""Capture a model that torch.export rejects, while it runs: every op that reaches the dispatcher,
+with all its outputs.
 
 This works for models that torch.export rejects: branches on values, calls of other libraries,
 TorchScript. The ops are those below autograd, so a linear layer appears as `t` and `addmm`. They

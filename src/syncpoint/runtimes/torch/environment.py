@@ -1,4 +1,4 @@
-"""The device, the machine and the packages that a PyTorch model runs on."""
+"""The torch device of a name, and the facts of a run: versions, CPU, threads, numeric settings."""
 
 from __future__ import annotations
 

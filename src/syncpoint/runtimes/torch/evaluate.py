@@ -1,4 +1,5 @@
-"""Evaluates regions of a program on given values, with all float arithmetic in one dtype."""
+"""Compute a region of a program on given values, with all float arithmetic in one dtype; record a
+whole program in float64."""
 
 from __future__ import annotations
 

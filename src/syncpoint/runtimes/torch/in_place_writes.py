@@ -1,4 +1,5 @@
-"""Tracks in-place writes: which recorded tensor the memory of a running model holds.
+"""Track in-place writes while a model runs: which tensors an op writes, and which recorded value
+each memory holds.
 
 A model that writes in place changes every tensor that shares the memory. An op that reads such a
 tensor later reads another value than the recorded one, and a region evaluated on the recorded

@@ -1,4 +1,4 @@
-"""Binds inputs to the forward of a PyTorch model, and names the arguments of a call."""
+"""Bind inputs to the arguments of a model's `forward`, and name the arguments of a call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Loads a PyTorch model: a module, an exported program or TorchScript."""
+"""Load a PyTorch model (module, exported program, TorchScript) with its options for dtype, device
+and mode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Errors of a model that raises while it is captured: the op, and a sentence for the user."""
+"""Errors for a model that raises while it is captured: which op failed, where, and whether the
+inputs seem not to fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Module, source lines, type and attributes of an op: of an FX node, or of a call in progress."""
+"""Describe an FX node or an op being called: module, source lines, op type, attributes, whether it
+is random or uninitialised."""
 
 from __future__ import annotations
 

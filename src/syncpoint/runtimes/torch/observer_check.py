@@ -1,4 +1,5 @@
-"""The observer check for torch: captured outputs and states against those of the plain model."""
+"""The observer check for torch: compare captured outputs and states with a run of the plain model,
+and explain differences."""
 
 from __future__ import annotations
 

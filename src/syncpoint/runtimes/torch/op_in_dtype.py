@@ -1,4 +1,5 @@
-"""Calls one op in another floating-point dtype.
+"""Run one torch op in another floating-point dtype: rewrite its dtype arguments, constants and
+factories.
 
 A model names its dtype in many places besides its parameters: casts, dtype arguments by position
 or by name, factories that use the default dtype, flags for half precision. All of them are

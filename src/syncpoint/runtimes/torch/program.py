@@ -1,4 +1,5 @@
-"""A model as one flat FX graph (TorchProgram): its ops and edges, and how each is recorded."""
+"""TorchProgram, a model as one flat FX graph: edges of its ops, parameters, states, and how each
+node is recorded."""
 
 from __future__ import annotations
 

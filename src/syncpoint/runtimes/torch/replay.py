@@ -1,4 +1,4 @@
-"""Replays a program node by node, with outputs of ops replaced by other values."""
+"""Replay a program node by node: record each output, then replace it by another value."""
 
 from __future__ import annotations
 

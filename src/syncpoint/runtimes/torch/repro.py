@@ -1,4 +1,5 @@
-"""Loads the files that torch writes to reproduce a failure, such as `repro.py`."""
+"""Detect and load the files, such as `repro.py`, that torch's compiler writes to reproduce a
+failure."""
 
 from __future__ import annotations
 

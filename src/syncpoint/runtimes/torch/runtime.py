@@ -1,4 +1,5 @@
-"""The runtime "torch": a PyTorch model, op by op, as eager mode computes it.
+"""The runtime "torch" (eager mode): which models it accepts, its options, how it opens and cuts
+them.
 
 This module imports no torch until a model is opened.
 """

@@ -1,4 +1,5 @@
-"""A loaded PyTorch model: chooses how to capture, replay, evaluate and check it."""
+"""The Session of a PyTorch model: chooses capture, replay and evaluation, runs samples and steps,
+caches programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keeps the output and the logs of torch away from the terminal."""
+"""Suppress warnings, logs and prints of torch."""
 
 from __future__ import annotations
 

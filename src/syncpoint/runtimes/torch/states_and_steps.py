@@ -1,4 +1,5 @@
-"""States of a model: its tensors by name, restored after a run or passed from step to step."""
+"""Parameters and buffers of a model by name; restore them after a run; run steps that pass states
+on (`StepLoop`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Paths of nested values in the arguments and outputs of a model: `out["logits"][0]`."""
+"""Paths of nested arguments and outputs of a model, such as `out["logits"][0]`, and iteration over
+their leaves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Cuts a PyTorch program off at a chosen node, and runs it plain or compiled."""
+"""Cut a PyTorch program at a chosen node, and run (plain or compiled) or save the cut program, as
+bisection needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Routes for one sync point: its details and its values."""
+"""Routes for one sync point: its details, its heat map, its histograms and worst elements."""
 
 from __future__ import annotations
 

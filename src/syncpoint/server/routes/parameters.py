@@ -1,4 +1,5 @@
-"""Parameters that the routes of a comparison share."""
+"""Request parameters that the routes of a comparison share: the comparison, the row, the query of
+rows."""
 
 from __future__ import annotations
 

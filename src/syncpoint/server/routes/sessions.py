@@ -1,4 +1,5 @@
-"""Routes of the session page: form, files, jobs, past comparisons, events."""
+"""Routes of the session page: form, files and paths, jobs (start, cancel, resume), past
+comparisons, the stream of events."""
 
 from __future__ import annotations
 

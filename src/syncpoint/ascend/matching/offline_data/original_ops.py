@@ -1,4 +1,5 @@
-"""The ops of the original model that device ops stand for, by the rule file of the compiler.
+"""Which ops and outputs of the original model a device op stands for, by the compiler's rule file;
+groups of fused ops.
 
 The compiler fuses, splits and inserts ops. Its rule file says for every device op which original
 ops it was made from. Device ops made from the same original ops form a group, which is compared as

@@ -1,4 +1,4 @@
-"""The plan of a comparison of two device dumps without rule files: ops of the same name."""
+"""Plan the comparison of two device dumps without rule files: pair ops of the same name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plan of a comparison by the rule files of the compiler."""
+"""Plan the comparison of a device dump with its reference by the compiler's rule files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The original op, FX node or output that a dumped op of a GE graph stands for, by its name.
+"""Split the name of a fused GE op into its parts, and find the FX node and output that a GE op
+stands for.
 
 The compiler names a fused op by the names of its parts in a row: `Add_1Relu_2`.
 """

@@ -1,4 +1,5 @@
-"""The reference of a GE dump: the FX graph that it was made from, or a GE dump without fusion."""
+"""The two kinds of planners: pair GE ops with nodes of the FX graph, or with ops of a GE dump
+without fusion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Which graph of one TorchAir dump is which graph of the other."""
+"""Pair the graphs of two TorchAir dumps, and graphs with their graph files, by the ops that they
+share."""
 
 from __future__ import annotations
 

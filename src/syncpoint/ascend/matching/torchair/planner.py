@@ -1,5 +1,5 @@
-"""The plan for a GE dump of TorchAir: its entries, the common part of both kinds of comparison,
-and what stays unmatched in the reference."""
+"""Base of both planners for GE dumps: walk graphs and tokens, build entries, note tensors to
+derive, list what stays unmatched in the reference."""
 
 from __future__ import annotations
 

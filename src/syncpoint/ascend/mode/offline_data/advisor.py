@@ -1,4 +1,4 @@
-"""The advice on a report, by the three rules of msProbe's advisor."""
+"""Write the advice on a report of `offline_data`, by the three rules of msProbe's advisor."""
 
 from __future__ import annotations
 

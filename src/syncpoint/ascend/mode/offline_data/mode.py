@@ -1,4 +1,5 @@
-"""The mode `offline_data`: two folders of dumps -> a report and a comparison."""
+"""The steps of the mode `offline_data`: compare two folders of device dumps, write report and
+comparison."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files with all elements of the tensors of one op, and with the worst of them."""
+"""Write files with every element of the tensors of one op, and with its worst elements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Open both dumps, find out which kind of comparison this is, and plan it."""
+"""Open both dumps of `offline_data`, detect which kind of comparison this is (original, quantized,
+two devices), and plan it."""
 
 from __future__ import annotations
 

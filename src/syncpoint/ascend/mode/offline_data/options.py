@@ -1,4 +1,4 @@
-"""The flags of the mode `offline_data`."""
+"""The flags of the mode `offline_data`, as a data class."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Tensors that a dump holds more than once: the output of an op is the input of the next one.
+"""Find tensors that a dump holds more than once (output of one op, input of the next), to measure
+them once.
 
 Both are in the dump and should equal the same tensor of the original model. If their bytes are the
 same, so are all metrics, and one of them needs to be measured only.

@@ -1,4 +1,5 @@
-"""The report: its lines, with the columns of msProbe and our verdict, written as CSV."""
+"""The report of `offline_data`: its lines, with msProbe's columns and our verdict, written as
+CSV."""
 
 from __future__ import annotations
 

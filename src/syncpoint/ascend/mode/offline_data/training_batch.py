@@ -1,4 +1,5 @@
-"""Training dumps: one comparison for each model of a folder tree."""
+"""Run `offline_data` for a tree of training dumps: one comparison for the last step of each
+model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Runs with derived tensors: casts of inputs, and the least and greatest values of tensors."""
+"""Add computed tensors to a run: casts of inputs, and minima and maxima to compare with reduced
+tensors."""
 
 from __future__ import annotations
 

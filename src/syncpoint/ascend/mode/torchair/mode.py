@@ -1,4 +1,5 @@
-"""The mode `torchair`: two dumps -> a report and a comparison for each rank."""
+"""The steps of the mode `torchair`: compare two TorchAir dumps rank by rank, write report and
+comparison."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The flags of the mode `torchair`."""
+"""The flags of the mode `torchair`, as a data class; the dialects of its report."""
 
 from __future__ import annotations
 

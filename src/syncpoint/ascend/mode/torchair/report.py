@@ -1,4 +1,5 @@
-"""The report in any dialect: its lines, and how it is written as CSV and as a coloured sheet."""
+"""The report of `torchair` in any dialect: build its lines, write them as CSV or as a coloured
+sheet."""
 
 from __future__ import annotations
 

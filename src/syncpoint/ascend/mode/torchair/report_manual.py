@@ -1,4 +1,5 @@
-"""The report with the columns of the manual of msProbe, followed by ours.
+"""Compute the report columns of msProbe's manual for `torchair` (metrics, statistics or CRC32), and
+colour rows by its limits.
 
 The columns of statistics and of checksums are computed from the values of a dump. If a dump has
 only the least and the greatest value of each tensor, the other columns are not known. No verdict

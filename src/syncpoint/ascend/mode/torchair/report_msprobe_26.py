@@ -1,4 +1,4 @@
-"""The report with the columns that msProbe 26.2 writes, followed by ours.
+"""Compute the report columns that msProbe 26.2 writes for `torchair`, with that tool's arithmetic.
 
 The columns are computed with the arithmetic of that tool, a piece of each tensor at a time. No
 verdict comes from them: their errors are 0 where the golden value is 0.
