@@ -127,7 +127,7 @@ def test_the_pickle_that_the_cases_change_is_sound(tmp_path):
         (tensor_pickle(made_by="builtins.exec"), "calls builtins exec"),
         (tensor_pickle(hooks=_Named("collections.OrderedDict", [])), "the instruction EMPTY_LIST"),
         (tensor_pickle(hooks=7), "has hooks"),
-        (tensor_pickle(_Storage("module", FLOATS, "0", "cpu", 256)), "not to a storage"),
+        (tensor_pickle(_Storage("module", FLOATS, "0", "cpu", 256)), "does not refer to a storage"),
         (tensor_pickle(_Storage("storage", FLOATS, "../0", "cpu", 256)), "a storage has the name"),
         (tensor_pickle(_Storage("storage", FLOATS, "9", "cpu", 256)), "no storage 9"),
         (tensor_pickle(_Storage("storage", FLOATS, "0", "cpu", -1)), "no type or size"),
@@ -136,11 +136,11 @@ def test_the_pickle_that_the_cases_change_is_sound(tmp_path):
             "a storage has the unknown type os",
         ),
         (tensor_pickle(offset=-1), "integers from 0 up"),
-        (tensor_pickle(offset=1), "its storage has 256"),
+        (tensor_pickle(offset=1), "its storage, which has only 256"),
         (tensor_pickle(shape=(1 << 40, 1 << 40)), "the shape is too large"),
         (tensor_pickle(shape=(16, 16, 16), strides=(0, 16, 1)), "it was expanded"),
         (tensor_pickle(shape=(1 << 30,), strides=(0,)), "it was expanded"),
-        (tensor_pickle(shape=(16, 16), strides=(17, 1)), "its storage has 256"),
+        (tensor_pickle(shape=(16, 16), strides=(17, 1)), "its storage, which has only 256"),
         (tensor_pickle(shape=(16,), strides=(16, 1)), "1 axes and 2 strides"),
         (tensor_pickle(shape=(True, 16)), "integers from 0 up"),
         (tensor_pickle(shape="x"), "integers from 0 up"),
@@ -194,9 +194,9 @@ def test_archives_that_are_not_torchs_are_refused(tmp_path):
     refused(locate_tensor, packed(path, {"a/b": b""}), match="one data.pkl")
     refused(locate_tensor, packed(path, {**inside, "other/data.pkl": b""}), match="one data.pkl")
     large = {**inside, f"{FOLDER}/data.pkl": bytes(1 << 17)}
-    refused(locate_tensor, packed(path, large), match="at most 65536 are read")
+    refused(locate_tensor, packed(path, large), match="over the limit of 65,536 bytes")
     short = {**inside, f"{FOLDER}/data/0": bytes(100)}
-    refused(locate_tensor, packed(path, short), match="its storage has 25")
+    refused(locate_tensor, packed(path, short), match="its storage, which has only 25")
     packed(path, inside)
     data = path.read_bytes().replace(inside[f"{FOLDER}/data.pkl"][:8], b"\x80\x02ctorcX", 1)
     path.write_bytes(data)
@@ -204,7 +204,7 @@ def test_archives_that_are_not_torchs_are_refused(tmp_path):
     with zipfile.ZipFile(path, "w") as archive, pytest.warns(UserWarning, match="Duplicate"):
         for name in ("a/data.pkl", "a/data.pkl"):
             archive.writestr(name, b"x")
-    refused(locate_tensor, path, match="two members of one name")
+    refused(locate_tensor, path, match="two members with the same name")
     refused(locate_tensor, tmp_path, match="regular file|cannot read")
     refused(locate_tensor, tmp_path / "none.pt", match="cannot read")
 

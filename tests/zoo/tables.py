@@ -54,7 +54,7 @@ def summary(outcomes, seeds):
     missed = Counter(o.entry for o in outcomes if not (o.right_class and o.right_op))
     if missed:
         named = ", ".join(f"{name} ({count})" for name, count in sorted(missed.items()))
-        lines += ["", f"Not right, with how often: {named}."]
+        lines += ["", f"Cases in which the class or the op was wrong, each counted once: {named}."]
     return "\n".join(lines) + "\n"
 
 

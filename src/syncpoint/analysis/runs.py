@@ -70,8 +70,8 @@ class AnalysisRecorder:
         samples = read_inputs(inputs, shapes, session.inputs())
         if len(samples) != 1:
             raise InputError(
-                f"analyze takes one sample; the inputs hold {len(samples)}",
-                cure="name one of the files",
+                f"analyze takes one sample, but the inputs contain {len(samples)}",
+                cure="give the path of one of the files",
             )
         self.inputs = samples[0]
         self._folder = folder

@@ -235,5 +235,5 @@ def _check_choice(flags: AscendFlags, name: str) -> None:
     value, allowed = getattr(flags, name), _CHOICES.get(name)
     if allowed is not None and value not in allowed:
         raise InputError(
-            f"--{name} is {value!r}, which is not a choice", cure=f"use {' or '.join(allowed)}"
+            f"{value!r} is not a valid value of --{name}", cure=f"use {' or '.join(allowed)}"
         )

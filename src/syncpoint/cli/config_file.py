@@ -35,9 +35,10 @@ def defaults(commands: Mapping[str, Any], folder: Path | None = None) -> dict[st
 
 def _checked(content: Any, path: Path, commands: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(content, dict) or not all(isinstance(v, dict) for v in content.values()):
+        example = "compare" if path.name == "syncpoint.toml" else "tool.syncpoint.compare"
         raise FormatError(
-            f"{path} must hold one table for each command",
-            cure="write [compare] above its options",
+            f"the options in {path} must be inside a table named after their command",
+            cure=f"for example, put the options of compare under [{example}]",
         )
     checked = {}
     for name, table in content.items():
@@ -63,7 +64,11 @@ def _default(
         from difflib import get_close_matches
 
         similar = get_close_matches(key, options, 3)
-        cure = f"did you mean {' or '.join(similar)}?" if similar else ""
+        cure = (
+            f"did you mean {' or '.join(similar)}?"
+            if similar
+            else "run the command with --help for its options"
+        )
         raise FormatError(f"{key!r} in {path} is not an option of this command", cure=cure)
     if option.is_flag:
         fits, expected_kind = isinstance(value, bool), "true or false"

@@ -60,7 +60,7 @@ def diagnose(
 
     if (preprocess is not None or raw is not None) and (len(preprocess or ()) != 2 or raw is None):
         raise InputError(
-            f"--preprocess and --raw belong together, and there are {len(preprocess or ())}"
+            f"--preprocess and --raw belong together, but there are {len(preprocess or ())}"
             f" --preprocess and {'no' if raw is None else 1} --raw",
             cure="give --preprocess twice, first the target's function, then the reference's, and"
             " --raw FILE once",

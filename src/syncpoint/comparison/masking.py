@@ -91,8 +91,8 @@ class Masks:
                 values = run.values(tensor)
                 if values.dtype.kind not in "biuf" or not np.isin(values, (0, 1)).all():
                     raise InputError(
-                        f"the mask {name!r} must contain only 0 and 1; it contains other values of"
-                        f" type {tensor.dtype}",
+                        f"the mask {name!r} must contain only 0 and 1, but (dtype {tensor.dtype})"
+                        " it contains other values",
                         cure="name another tensor in the map",
                     )
                 self._mask_values[name, tensor.key.part] = values

@@ -2,7 +2,7 @@
 explains, else moderate ones; first divergence.
 
 The rule reads rows only. `ValueChecks` answers what only values can tell, for example whether the
-target folded a norm into the product before it. docs/diagnosis.md has the rule as a table.
+target folded a norm into the product before it. docs/diagnosis.md has the rule in words.
 """
 
 from __future__ import annotations

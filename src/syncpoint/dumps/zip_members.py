@@ -82,7 +82,7 @@ def inflate_start(
     if declared > _MAX_RATIO * (member.compress_size + 1):
         raise FormatError(
             f"{where} declares {declared} bytes in {member.compress_size} compressed ones; deflate"
-            f" reaches at most {_MAX_RATIO} times",
+            f" compresses at most {_MAX_RATIO} times",
             cure="do not trust this file",
         )
     if declared > MAX_INFLATED:

@@ -48,7 +48,8 @@ def map_bytes(path: Path, offset: int, nbytes: int) -> Bytes:
             if len(data) != nbytes:
                 raise FormatError(
                     f"cannot read {nbytes} bytes at offset {offset} of {path}: "
-                    f"only {len(data):,} could be read"
+                    f"only {len(data):,} could be read",
+                    cure="make sure that nothing is writing to the file, then try again",
                 )
             return np.frombuffer(data, np.uint8)
         start = offset - offset % mmap.ALLOCATIONGRANULARITY

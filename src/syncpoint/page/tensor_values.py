@@ -175,7 +175,10 @@ def read_values(opened: OpenComparison, row: int) -> PairedValues:
     measured_now, pair = prepare_pair(sides, sync_point)
     if pair is None:
         reason = str(measured_now.unmeasured) or "the runs have changed"
-        raise InputError(f"the tensors are not those that were measured: {reason}")
+        raise InputError(
+            f"the tensors are not those that were measured: {reason}",
+            cure="put the runs that were compared back, or compare again",
+        )
     try:
         counted = sides.counted_elements(sync_point)
     except ValueError as error:

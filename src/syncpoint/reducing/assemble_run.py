@@ -220,7 +220,10 @@ def _write_reduced(
         content = read_whole(path, DTYPES[tensor.dtype].nbytes(tensor.count))
         written = writer.tensor(replace_fields(tensor, digest="", digest_kind=""), content)
         if written.digest != record.digest:
-            raise FormatError(f"{path} does not hold the values of {tensor.key}: wrong digest")
+            raise FormatError(
+                f"{path} is damaged: its contents do not match the digest of {tensor.key}",
+                cure="reduce the dump again into another -o",
+            )
         return
     writer.tensor(
         replace_fields(

@@ -65,7 +65,8 @@ def read_npy_file(root: Path, file: str) -> DataFile:
     size = path.stat().st_size
     if tensor.offset + tensor.nbytes != size:
         raise FormatError(
-            f"{path.name} has {size} bytes; its header says {tensor.offset + tensor.nbytes}"
+            f"{path.name} has {size} bytes, but its header describes"
+            f" {tensor.offset + tensor.nbytes}"
         )
     return DataFile(
         file=file,

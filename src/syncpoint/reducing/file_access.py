@@ -19,6 +19,9 @@ from syncpoint.run.model import Tensor
 Stamp = tuple[int, int, int]
 """Size, modification time and inode of a file. It changes when the file changes."""
 
+CHANGED_FILE_CURE = "make sure that nothing is writing to it, then try again"
+"""The cure for a file that changes while it is read."""
+
 _MAX_FOLDER_DEPTH = 32
 
 
@@ -85,7 +88,7 @@ def check_unchanged(path: Path, handle: int, stamp: Stamp) -> None:
             f"{path.name} disappeared while it was read: {describe_error(error)}"
         ) from error
     if stamp_of(os.fstat(handle)) != stamp or stamp_of(status) != stamp:
-        raise FormatError(f"{path.name} changed while it was read")
+        raise FormatError(f"{path.name} changed while it was being read", cure=CHANGED_FILE_CURE)
 
 
 def walk_files(root: Path) -> Iterator[tuple[str, Stamp]]:

@@ -115,7 +115,7 @@ class ReduceJournal:
         names = [path.name for path in self.folder.iterdir() if path.name != "run.lock"]
         if [name for name in names if name != f"{JOURNAL_FILE}.tmp"]:
             raise InputError(
-                f"{self.folder} is not empty and not a folder of reduce: it has {names[0]} in it",
+                f"{self.folder} is neither empty nor written by reduce: it contains {names[0]}",
                 cure="choose another name with -o",
             )
         first = encode_frame(_SOURCE, self._header())
@@ -144,7 +144,11 @@ class ReduceJournal:
         elif kind == _DELETED and isinstance(body, list):
             self.deleted.update(str(name) for name in body)
         else:
-            raise FormatError(f"{self.path} has a frame of the unknown kind {repr(kind)[:40]}")
+            raise FormatError(
+                f"{self.path} contains a frame of unknown kind {repr(kind)[:40]}: it may be damaged"
+                " or written by a newer version",
+                cure="upgrade syncpoint, or reduce into another -o",
+            )
 
     def set_format(self, format: str) -> None:
         """Store the format of the dump."""

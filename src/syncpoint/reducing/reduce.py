@@ -19,6 +19,7 @@ from syncpoint.files.write_errors import write_errors
 from syncpoint.reducing.assemble_run import VALUES_FOLDER, assemble
 from syncpoint.reducing.data_file_readers import DataFile, NothingToReduce, Place
 from syncpoint.reducing.file_access import (
+    CHANGED_FILE_CURE,
     Stamp,
     check_unchanged,
     open_data_file,
@@ -280,7 +281,9 @@ class Reduction:
         with open_data_file(data_file.path) as handle:
             is_same = stamp_of(os.fstat(handle)) == record.stamp
             if not is_same or data_file.pieces != record.pieces:
-                raise FormatError(f"{data_file.file} changed after it was read")
+                raise FormatError(
+                    f"{data_file.file} changed after it was read", cure=CHANGED_FILE_CURE
+                )
             for tensor in data_file.tensors:
                 if not tensor.count:
                     continue
@@ -288,7 +291,9 @@ class Reduction:
                 digest = summarize_tensor(data_file.run, tensor, handle).digest
                 if stored is None or digest != stored.digest:
                     raise FormatError(
-                        f"a second reading of {data_file.file} gave other bytes for {tensor.key}"
+                        f"{data_file.file} changed while it was being read: two reads returned"
+                        f" different contents of {tensor.key}",
+                        cure=CHANGED_FILE_CURE,
                     )
             check_unchanged(data_file.path, handle, record.stamp)
 

@@ -300,7 +300,10 @@ class RunSource(_IndexedSource):
         tensors = self.tensors(file)
         is_final = path.name == file
         if not is_final and not self.is_finished():
-            raise FormatError(f"{file} is still being written")
+            raise FormatError(
+                f"{file} is still being written",
+                cure="wait until the recording has finished, then try again",
+            )
         if is_final:
             offsets = {tensor.offset for tensor in tensors}
             stored = SafetensorsFile().open(path).tensors

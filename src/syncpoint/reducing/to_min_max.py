@@ -33,6 +33,7 @@ from syncpoint.reducing.data_file_readers import (
     read_npy_file,
 )
 from syncpoint.reducing.file_access import (
+    CHANGED_FILE_CURE,
     Stamp,
     check_unchanged,
     open_data_file,
@@ -147,7 +148,7 @@ class MinMaxReduction:
         data_file = self._read(file)
         if not _can_replace(target):
             raise FormatError(
-                f"{target.name} already exists and is not a file of reduce", cure="move it away"
+                f"{target.name} already exists and was not written by reduce", cure="move it away"
             )
         # A copy may keep the modification time of its original: the time of the copy counts too.
         changed_at = max(stamp[1], data_file.path.lstat().st_ctime_ns)
@@ -186,7 +187,11 @@ class MinMaxReduction:
             ]
             check_unchanged(data_file.path, handle, stamp)
         if second != digests:
-            raise FormatError(f"a second reading of {data_file.file} gave other bytes")
+            raise FormatError(
+                f"{data_file.file} changed while it was being read: two reads returned different"
+                " contents",
+                cure=CHANGED_FILE_CURE,
+            )
         if not remove_unchanged(data_file.path, stamp):
             raise FormatError(f"cannot delete {data_file.file}: permission denied, or it changed")
 

@@ -150,8 +150,8 @@ def from_numpy(numpy: np.dtype[np.generic]) -> DType:
     element_type = _BY_NUMPY.get(numpy.newbyteorder("=") if numpy.isnative is False else numpy)
     if element_type is None:
         raise InputError(
-            f"the NumPy dtype {numpy} is not supported, only arrays of numbers",
-            cure=f"convert it to one of: {', '.join(DTYPES)}",
+            f"the array is not of a supported numeric type (NumPy dtype {numpy})",
+            cure=f"leave it out, or convert it to one of: {', '.join(DTYPES)}",
         )
     return element_type
 

@@ -129,7 +129,10 @@ class Recorder:
         key = TensorKey(op, role, index, self.part)
         row = key.row()
         if row in shared.tensors:
-            raise InputError(f"the tensor {key} is recorded twice", cure="give it another index")
+            raise InputError(
+                f"the tensor {key} is recorded twice",
+                cure="record the second one under a different index",
+            )
         if role is not Role.MODEL_INPUT and not shared.records_tensors_of(op):
             shared.tensors.add(row)
             shared.queue.check()

@@ -53,7 +53,7 @@ class Pattern:
         except regex.error as error:
             raise InputError(
                 f"the replacement {template!r} in {self._where} is not valid: {error}",
-                cure="write a backslash only before the number or name of a group, as in \\1",
+                cure=r"refer to a group as \1 or \g<name>; write a literal backslash as \\",
             ) from error
 
     def _match_in_time(self, match: Any, text: str) -> Any:

@@ -224,7 +224,8 @@ class JobQueue:
         waiting = sum(job.state not in ENDED_STATES for job in self._jobs.values())
         if waiting >= _MAX_JOBS:
             raise InputError(
-                f"{_MAX_JOBS} comparisons wait already", cure="cancel one, or wait until one ends"
+                f"{_MAX_JOBS} comparisons are already waiting",
+                cure="cancel one, or wait until one ends",
             )
 
     def _add_job(self, job: Job) -> Job:

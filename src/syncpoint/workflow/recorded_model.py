@@ -22,7 +22,10 @@ def attach_session(run: Run, model: object, options: Mapping[str, Any]) -> Run:
 
     inputs = inputs_of(run)
     if inputs is None:
-        raise InputError("the reference run has no recorded inputs, so its model cannot be run")
+        raise InputError(
+            "the reference run has no recorded inputs, so its model cannot be run",
+            cure="record the run with its inputs",
+        )
     rerun = capture(model, inputs, **{**options, "record": "digest"})
     pairs = [
         (tensor, recorded)

@@ -220,7 +220,7 @@ def test_export_alone_says_that_it_cannot_follow():
     with pytest.raises(SyncpointError) as caught:
         sp.capture(kept("counter"), [Inputs(t) for t in tokens()], steps=True, capture="export")
     assert "keeps number from step to step" in str(caught.value)
-    assert "capture to dispatch" in str(caught.value) and "\n" not in str(caught.value)
+    assert "use capture=dispatch" in str(caught.value) and "\n" not in str(caught.value)
     with pytest.raises(SyncpointError, match="the runtime inductor has no option"):
         sp.capture(make_decoder(), loop(), runtime="inductor", steps=True)
 

@@ -285,7 +285,10 @@ def test_inputs_are_cast_to_what_the_model_declares():
             r"input x has shape \[2, 4\], but the model declares x f32\[\?, 3\]",
         ),
         ({"x": np.ones((2, 3), np.int64)}, "an array of i64"),
-        ({"a": X, "b": X}, r"inputs a, b do not fit .*x f32\[\?, 3\]\); it takes: x"),
+        (
+            {"a": X, "b": X},
+            r"inputs a, b do not fit .*x f32\[\?, 3\]\); use the names that it takes: x",
+        ),
         ((), r"missing inputs of .*: x \(0 given\)"),
         ({"x": [["a"]]}, "the input x must be an array of numbers, .*, not a str"),
     ],

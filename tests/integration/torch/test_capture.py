@@ -287,7 +287,7 @@ def test_parts_share_parameters_and_keep_the_worst_observer(tmp_path):
                 recorded = run.values(tensor_at(run, edge, Part(sample=sample)))
                 assert value.tobytes() == recorded.tobytes(), op.key
     ones = next(op for op in run.ops if op.type == "aten.ones.default")
-    with pytest.raises(Unsupported, match="2 samples of different shapes; name the part"):
+    with pytest.raises(Unsupported, match="2 samples of different shapes; choose one part"):
         session.evaluate(alone(ones, run), {}, "f32")
 
 
@@ -331,7 +331,12 @@ LINEAR = nn.Linear(4, 4).eval()
             InputError,
             "takes at most 1 inputs by position, not 2",
         ),
-        (LINEAR, {"a": 1, "b": 2}, InputError, "inputs a, b do not fit .*; it takes: input"),
+        (
+            LINEAR,
+            {"a": 1, "b": 2},
+            InputError,
+            "inputs a, b do not fit .*; use the names that it takes: input",
+        ),
         (Broken(), (torch.tensor([3]),), InputError, r"in the op embedding .*capture.py:\d+"),
     ],
 )

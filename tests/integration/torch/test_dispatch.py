@@ -168,7 +168,7 @@ def test_a_model_that_runs_but_cannot_be_exported_falls_back(tmp_path, capfd):
     assert "data-dependent" in note
     assert "below autograd" in note
     assert "\n" not in note
-    with pytest.raises(CaptureError, match=r"its export raised .*; set the option capture"):
+    with pytest.raises(CaptureError, match=r"its export raised .*; use capture=auto"):
         captured(tmp_path / "b.run", make_branches(), branches_inputs(), capture="export")
     assert capfd.readouterr() == ("", "")
 

@@ -112,11 +112,12 @@ def _read_header(handle: int, size: int, where: str) -> bytes:
     length = struct.unpack("<Q", first[:8])[0]
     if length > size - 8:
         raise FormatError(
-            f"{where} has {size} bytes, and its header says {length}", cure="dump it again"
+            f"{where} is cut off: it has {size} bytes, but its header alone needs {length}",
+            cure="dump it again",
         )
     if length > MAX_HEADER_BYTES:
         raise FormatError(
-            f"the header of {where} has {length} bytes, and at most {MAX_HEADER_BYTES} are read",
+            f"the header of {where} has {length} bytes, over the limit of {MAX_HEADER_BYTES}",
             cure="dump it again",
         )
     header = first[8 : 8 + length]
@@ -293,7 +294,7 @@ def parse_nano(header: bytes, size: int, where: str) -> DeviceFile:
         (count,) = reading.take("<I")
         if count > MAX_TENSORS:
             raise FormatError(
-                f"the header of {where} has {count} tensors, and at most {MAX_TENSORS} are read",
+                f"the header of {where} lists {count} tensors, over the limit of {MAX_TENSORS}",
                 cure="dump it again",
             )
         for index in range(count):
@@ -304,7 +305,7 @@ def parse_nano(header: bytes, size: int, where: str) -> DeviceFile:
             raise reading.damage(f"a list of {role}s that ends at {end}")
     if reading.position != len(header) or position != size:
         raise FormatError(
-            f"{where} has {size} bytes, and its header describes {position}", cure="dump it again"
+            f"{where} has {size} bytes, but its header describes {position}", cure="dump it again"
         )
     return DeviceFile(
         size=size,

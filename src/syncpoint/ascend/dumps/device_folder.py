@@ -145,7 +145,7 @@ def _find_step_folder(path: Path) -> StepFolder | None:
         more = ", ..." if len(dumped_ops) > MAX_SHOWN_NAMES else ""
         raise InputError(
             f"{path} holds the dumps of {len(dumped_ops)} steps ({names}{more})",
-            cure="name one of them",
+            cure="give the path of one of them",
         )
     return dumped_ops[0]
 

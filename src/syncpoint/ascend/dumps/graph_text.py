@@ -170,7 +170,7 @@ class _Tokens:
         """Return an error that names the line."""
         line = self._text.count("\n", 0, self._position) + 1
         return FormatError(
-            f"line {line} of {self._where} must have {expected}, and has {actual}",
+            f"line {line} of {self._where} must have {expected}, but has {actual}",
             cure="dump the graph again",
         )
 

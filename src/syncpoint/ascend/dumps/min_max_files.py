@@ -72,7 +72,7 @@ def read_ends(path: Path) -> Iterator[tuple[Role, int, NDArray[Any]]]:
     if set(arrays) != {"inputs", "outputs"}:
         names = ", ".join(sorted(arrays))[:80] or "none"
         raise FormatError(
-            f"{path.name} must hold the arrays inputs and outputs, and holds {names}",
+            f"{path.name} must contain the arrays inputs and outputs, but contains {names}",
             cure="reduce the dump again",
         )
     for name, role in (("inputs", Role.INPUT), ("outputs", Role.OUTPUT)):
@@ -81,8 +81,8 @@ def read_ends(path: Path) -> Iterator[tuple[Role, int, NDArray[Any]]]:
             continue
         if len(tensor.shape) != 2 or tensor.shape[1] != 2 or tensor.shape[0] > _MAX_TENSORS:
             raise FormatError(
-                f"{name} in {path.name} must hold pairs of minimum and maximum, and has the shape"
-                f" {tensor.shape}",
+                f"{name} in {path.name} must contain pairs of minimum and maximum, but has"
+                f" the shape {tensor.shape}",
                 cure="reduce the dump again",
             )
         values = _make_readonly(np.array(run.values(tensor)))

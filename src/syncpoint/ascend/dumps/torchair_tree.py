@@ -100,7 +100,7 @@ def find_tree(root: Path, flag: str) -> Tree:
     if not root.is_dir():
         state = "is a file" if root.exists() else "does not exist"
         raise InputError(
-            f"{flag} takes the folder of a TorchAir dump, and {root} {state}",
+            f"{flag} takes the folder of a TorchAir dump, but {root} {state}",
             cure="check the path",
         )
     folders: dict[DumpKind, list[tuple[str, tuple[str, ...]]]] = {kind: [] for kind in DumpKind}
@@ -115,8 +115,8 @@ def find_tree(root: Path, flag: str) -> Tree:
     if folders[DumpKind.GE] and folders[DumpKind.FX]:
         example = root / folders[DumpKind.GE][0][0].partition("/")[0]
         raise InputError(
-            f"{flag} takes one dump, and {root} holds a GE and an FX dump",
-            cure=f"name one of them, such as {example}",
+            f"{flag} takes one dump, but {root} contains a GE and an FX dump",
+            cure=f"give the path of one of them, such as {example}",
         )
     if not folders[DumpKind.GE] and not folders[DumpKind.FX]:
         raise InputError(

@@ -149,7 +149,7 @@ class MsprobeRunBuilder:
             location = locate_tensor(path)
             if (location.dtype.name, location.shape) != (tensor.dtype, tensor.shape):
                 raise FormatError(
-                    f"{path} holds {location.dtype} of shape {list(location.shape)}, and dump.json"
+                    f"{path} holds {location.dtype} of shape {list(location.shape)}, but dump.json"
                     f" says {tensor.dtype} of shape {list(tensor.shape)}",
                     cure="dump it again",
                 )

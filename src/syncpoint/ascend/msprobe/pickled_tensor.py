@@ -93,7 +93,7 @@ def read_pickled_tensor(pickle: bytes, where: str) -> PickledTensor:
     except (ValueError, IndexError, KeyError, TypeError, UnicodeDecodeError) as error:
         raise FormatError(
             f"the pickle in {where} does not describe a tensor: {describe_error(error)}",
-            cure="save the tensor alone, detached and contiguous",
+            cure="save only the tensor in the file, detached and contiguous",
         ) from error
     return machine.tensor()
 
@@ -144,14 +144,15 @@ class _Machine:
             raise FormatError(
                 f"the pickle in {self._where} has the instruction {opcode}, which a plain tensor"
                 " does not need and which is not executed",
-                cure="save the tensor alone, detached and contiguous",
+                cure="save only the tensor in the file, detached and contiguous",
             )
 
     def tensor(self) -> PickledTensor:
         """Return the tensor that the program left on the stack."""
         if len(self._stack) != 1 or not isinstance(self._stack[0], PickledTensor):
             raise FormatError(
-                f"{self._where} does not hold exactly one tensor", cure="save the tensor alone"
+                f"{self._where} does not contain exactly one tensor",
+                cure="save only the tensor in the file, without other objects",
             )
         return self._stack[0]
 
@@ -166,7 +167,7 @@ class _Machine:
     def _storage(self, reference: object) -> _Storage:
         """Parse `("storage", type, name of the file, device, number of elements)`."""
         if not isinstance(reference, tuple) or len(reference) != 5 or reference[0] != "storage":
-            raise ValueError("a reference that is not to a storage")
+            raise ValueError("a persistent id does not refer to a storage")
         _, kind, name, _, count = reference
         if not isinstance(kind, _Name) or type(count) is not int or count < 0:
             raise ValueError("a storage has no type or size")
@@ -187,8 +188,9 @@ class _Machine:
         counts = _REBUILDS.get(name)
         if counts is None or not isinstance(arguments, tuple):
             raise FormatError(
-                f"the pickle in {self._where} calls {name[:80]}, and nothing in a dump is called",
-                cure="save the tensor alone, detached and contiguous",
+                f"the pickle in {self._where} calls {name[:80]}; Syncpoint never calls code from a"
+                " dump",
+                cure="save only the tensor in the file, detached and contiguous",
             )
         if len(arguments) not in counts:
             raise ValueError(f"{name} with {len(arguments)} arguments")

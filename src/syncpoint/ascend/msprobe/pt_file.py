@@ -75,11 +75,11 @@ def locate_tensor(path: Path) -> TensorLocation:
 def _locate_in_archive(path: Path, handle: int, members: list[zipfile.ZipInfo]) -> TensorLocation:
     by_name = {member.filename: member for member in members}
     if len(by_name) != len(members):
-        raise FormatError(f"{path} has two members of one name", cure="dump it again")
+        raise FormatError(f"{path} has two members with the same name", cure="dump it again")
     pickles = [name for name in by_name if name.endswith(_PICKLE) and name.count("/") == 1]
     if len(pickles) != 1:
         raise FormatError(
-            f"{path} must hold one data.pkl, and holds {len(pickles)}", cure="dump it again"
+            f"{path} must contain one data.pkl, but contains {len(pickles)}", cure="dump it again"
         )
     folder = pickles[0].removesuffix(_PICKLE)
     pickle = _read_member(handle, by_name[pickles[0]], path)
@@ -87,14 +87,18 @@ def _locate_in_archive(path: Path, handle: int, members: list[zipfile.ZipInfo]) 
     if not has_checksum and by_name[pickles[0]].CRC:
         # Torch can leave out the checksums; then they are zero.
         raise FormatError(
-            f"{path} is damaged: data.pkl does not have its checksum", cure="dump it again"
+            f"{path} is damaged: the contents of data.pkl do not match their checksum",
+            cure="dump it again",
         )
     order = by_name.get(f"{folder}/byteorder")
     swapped = order is not None and _read_member(handle, order, path).strip() == b"big"
     tensor = read_pickled_tensor(pickle, str(path))
     member = by_name.get(f"{folder}/data/{tensor.storage}")
     if member is None:
-        raise FormatError(f"{path} has no storage {tensor.storage}", cure="dump it again")
+        raise FormatError(
+            f"{path} is incomplete: it has no storage {tensor.storage}, which the tensor uses",
+            cure="dump it again",
+        )
     start = _find_start(handle, member, path)
     return _locate_in_storage(path, tensor, member, start, swapped, has_checksum)
 
@@ -115,14 +119,15 @@ def _locate_in_storage(
     )
     if count and last >= stored_count:
         raise FormatError(
-            f"the tensor in {path} reaches element {last}, and its storage has {stored_count}",
+            f"the tensor in {path} needs element {last} of its storage, which has only"
+            f" {stored_count} elements",
             cure="dump it again",
         )
     if count > stored_count:
         raise FormatError(
             f"the tensor in {path} has shape {list(tensor.shape)}, more than the {stored_count}"
             " elements of its storage: it was expanded",
-            cure="save it contiguous",
+            cure="save it as tensor.contiguous()",
         )
     swapped = swapped and size > 1
     checksum = None
@@ -174,9 +179,9 @@ def _read_member(handle: int, member: zipfile.ZipInfo, path: Path) -> bytes:
     """Read all of a small member."""
     if member.file_size > _MAX_PICKLE_BYTES:
         raise FormatError(
-            f"{member.filename[:80]!r} of {path} has {member.file_size} bytes, and at most"
-            f" {_MAX_PICKLE_BYTES} are read",
-            cure="save the tensor alone",
+            f"{member.filename[:80]!r} of {path} has {member.file_size:,} bytes, over the"
+            f" limit of {_MAX_PICKLE_BYTES:,} bytes",
+            cure="save only the tensor in the file, without other objects",
         )
     return os.pread(handle, member.file_size, _find_start(handle, member, path))
 

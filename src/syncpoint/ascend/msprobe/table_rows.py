@@ -112,13 +112,13 @@ def _check_run(run: Run) -> None:
     parts = {tensor.key.part for tensor in run.tensors}
     if run.info.options.get("format") != "msprobe":
         raise InputError(
-            f"{run.info.model} is not a dump of msProbe, and only these have its table",
+            f"msProbe's table needs two msProbe dumps, but {run.info.model} is not one",
             cure="compare two dumps of msProbe, or leave out --msprobe-csv and --msprobe-xlsx",
         )
     if len(parts) > 1:
         raise InputError(
-            f"msProbe's table takes one step and one rank, and {run.info.model} has {len(parts)}",
-            cure="name one of them: .../step0/rank0",
+            f"msProbe's table takes one step and one rank, but {run.info.model} has {len(parts)}",
+            cure="give the path of one of them: .../step0/rank0",
         )
 
 

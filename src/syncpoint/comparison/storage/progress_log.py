@@ -231,8 +231,8 @@ class ProgressLog:
         for number, (kind, body) in enumerate(journal.frames):
             if (kind == "asked") is not (number == 0):
                 raise FormatError(
-                    f"{where} does not start with its request, but with a frame of the kind"
-                    f" {kind[:40]!r}",
+                    f"{where} must start with the request of the comparison and contain it once;"
+                    f" frame {number} is of kind {kind[:40]!r}",
                     cure=_RESTART_CURE,
                 )
             if number == 0:
@@ -257,7 +257,7 @@ class ProgressLog:
             for target, reference, *facts in body:
                 self._introduced[_key_from_json(target), _key_from_json(reference)] = facts
         else:
-            raise ValueError(f"a frame of the kind {kind[:40]!r}")
+            raise ValueError(f"a frame of unknown kind {kind[:40]!r}")
         self._has_results = self._has_results or kind in _RESULT_FRAMES
 
     def _check_request(self, logged: Mapping[str, Any], request: Mapping[str, Any]) -> None:
@@ -266,7 +266,7 @@ class ProgressLog:
             if before != now:
                 raise InputError(
                     f"the comparison in {self._folder} was started with {name} ="
-                    f" {_shorten(before)}, and now {name} = {_shorten(now)}",
+                    f" {_shorten(before)}, but now {name} = {_shorten(now)}",
                     cure=f"use the old value, or {_RESTART_CURE}",
                 )
 

@@ -110,7 +110,7 @@ def _as_array(name: str, value: object) -> NDArray[Any]:
         ) from None
     if array.dtype.kind not in "biuf":
         raise InputError(
-            f"output {name} of the preprocessing function has dtype {array.dtype}, not numbers",
-            cure="return arrays of numbers, or a dictionary of them",
+            f"output {name} of the preprocessing function is not numeric (dtype {array.dtype})",
+            cure="convert it to numbers, or leave it out of the returned outputs",
         )
     return array

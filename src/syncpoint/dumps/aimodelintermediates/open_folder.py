@@ -106,8 +106,8 @@ class RunBuilder:
         for entry, other in self._second_names:
             if files.get(other) != entry.file or other == entry.name:
                 raise FormatError(
-                    f"{entry.name[:80]!r} of {self._metadata} claims to be another name of"
-                    f" {other[:80]!r}, which does not have the same file",
+                    f"{entry.name[:80]!r} of {self._metadata} is declared as another name of"
+                    f" {other[:80]!r}, but the two have different files",
                     cure=_CURE,
                 )
 

@@ -114,7 +114,11 @@ def read_journal(path: Path, start: int = len(MAGIC)) -> Journal:
             break
         body = parse_json(payload, str(path))
         if not isinstance(body, dict) or len(body) != 1:
-            raise FormatError(f"{path} has a frame that is not an object with one key")
+            raise FormatError(
+                f"{path} contains a frame that is not an object with one key: it may be damaged or"
+                " written by another version",
+                cure="restore it from a copy, or record again",
+            )
         journal.frames.append(next(iter(body.items())))
         journal.end = end
     return journal
@@ -136,7 +140,11 @@ def read_first_frame(path: Path, limit: int) -> tuple[str, Any] | None:
 
 
 def _not_a_journal(path: Path) -> FormatError:
-    return FormatError(f"{path} is not a journal of version 1 (wrong signature)")
+    return FormatError(
+        f"{path} is not a journal of version 1 (wrong signature): it may be damaged or written by a"
+        " newer version",
+        cure="upgrade syncpoint, or restore it from a copy",
+    )
 
 
 class _Damage(Enum):

@@ -91,7 +91,11 @@ def _open_from_journal(path: Path) -> Run:
             file, name = parse_record(_parse_source, body, where)
             sources[file] = name
         elif kind != "shard":
-            raise FormatError(f"{where} has a frame of the unknown kind {repr(kind)[:40]}")
+            raise FormatError(
+                f"{where} contains a frame of unknown kind {repr(kind)[:40]}: it may be damaged or"
+                " written by a newer version",
+                cure="upgrade syncpoint, or record again",
+            )
     missing = info.missing or _describe_missing(path, len(ops), len(tensors), journal.damage)
     return Run(
         replace(info, complete=False, missing=missing),
@@ -105,7 +109,7 @@ def _open_from_journal(path: Path) -> Run:
 
 def _add_record(records: dict[Any, Any], key: object, record: object, where: str) -> None:
     if key in records:
-        raise FormatError(f"{where} has the key {key} twice")
+        raise FormatError(f"{where} has the key {key} twice", cure=RESTORE)
     records[key] = record
 
 

@@ -31,6 +31,7 @@ from syncpoint.run.model import (
 from syncpoint.run.storage.record_checks import check_op_key, check_tensor
 
 T = TypeVar("T")
+_CURE = "it may be damaged or of another version: create it again"
 
 
 def to_plain_json(value: object) -> object:
@@ -214,10 +215,12 @@ def parse_record(parse: Callable[[Any], T], body: object, where: str) -> T:
     except SyncpointError as error:
         if where in str(error):
             raise
-        raise FormatError(f"{where} is not valid: {error.problem}", cure=error.cure) from error
+        raise FormatError(
+            f"{where} is not valid: {error.problem}", cure=error.cure or _CURE
+        ) from error
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise FormatError(
-            f"{where} has a record of the wrong structure: {type(error).__name__}: {error}"
+            f"{where} contains a malformed record ({type(error).__name__}: {error})", cure=_CURE
         ) from error
 
 

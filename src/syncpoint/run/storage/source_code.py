@@ -16,6 +16,7 @@ from syncpoint.files.untrusted_json import parse_json
 
 FOLDER = "source"
 INDEX = "index.json"
+_CURE = "restore it from a copy of the run"
 _MAX_SOURCE_BYTES = 4 << 20
 """Larger files are generated ones that nobody reads."""
 _MAX_INDEX_BYTES = 64 << 20
@@ -86,7 +87,9 @@ class Sources:
         if name is None:
             return None
         if not _SNAPSHOT.fullmatch(name):
-            raise FormatError(f"{INDEX} has the invalid file name {repr(name)[:80]} for {file}")
+            raise FormatError(
+                f"{INDEX} has the invalid file name {repr(name)[:80]} for {file}", cure=_CURE
+            )
         path = path_inside(self._folder, name)
         try:
             data = read_whole(path, _MAX_SOURCE_BYTES)
@@ -94,7 +97,7 @@ class Sources:
             return data.decode("utf-8")
         except (OSError, ValueError) as error:
             raise FormatError(
-                f"cannot read the copy of {file} at {path}: {describe_error(error)}"
+                f"cannot read the copy of {file} at {path}: {describe_error(error)}", cure=_CURE
             ) from error
 
     def _index(self) -> dict[str, str]:
@@ -106,7 +109,7 @@ class Sources:
         """Raise FormatError if a checksum is recorded and does not match."""
         record = self._records.get(f"{FOLDER}/{name}")
         if record is not None:
-            record.verify(data, self._folder / name, "restore it from a copy of the run")
+            record.verify(data, self._folder / name, _CURE)
 
     def _read_index(self) -> dict[str, str]:
         path = self._folder / INDEX
@@ -115,18 +118,18 @@ class Sources:
         except FileNotFoundError as error:
             # If the whole folder is missing, the user has removed the sources, maybe as secret.
             if f"{FOLDER}/{INDEX}" in self._records and self._folder.exists():
-                cure = "restore it from a copy of the run"
+                cure = _CURE
                 raise DamagedFileError(path, "it is missing", cure) from error
             return {}
         except OSError as error:
             raise FormatError(
-                f"cannot read the index of sources {path}: {describe_error(error)}"
+                f"cannot read the index of sources {path}: {describe_error(error)}", cure=_CURE
             ) from error
         self._verify(INDEX, data)
         body = parse_json(data, str(path))
         files = body.get("files") if isinstance(body, dict) else None
         if not isinstance(files, dict) or not all(isinstance(n, str) for n in files.values()):
-            raise FormatError(f'{path} has no object "files" with the names of files')
+            raise FormatError(f'{path} has no object "files" with the names of files', cure=_CURE)
         return files
 
 

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 T = TypeVar("T")
+_CURE = "copy the run again, or record it again"
 _ROLES = {role.value: role for role in Role}
 _RECORD_MODES = {mode.value: mode for mode in Kept}
 _ROW_BYTES, _MAX_EXPANSION = 450, 1_000
@@ -259,7 +260,7 @@ class _JsonCache:
                 raise FormatError(
                     f"the column {self._column!r} of {self._path} has {text[:40]!r} instead of a"
                     " JSON object",
-                    cure="copy the run again, or record it again",
+                    cure=_CURE,
                 )
             self._objects[text] = body
         return body
@@ -279,14 +280,14 @@ def _read_checked(
 
 
 def _missing_value_error(column: str, path: Path) -> FormatError:
-    return FormatError(f"column {column!r} of {path} has a missing value")
+    return FormatError(f"column {column!r} of {path} has a missing value", cure=_CURE)
 
 
 def _refuse_duplicates(frame: pl.DataFrame, key: Sequence[str], path: Path) -> None:
     is_duplicate = frame.select(key).is_duplicated()
     if is_duplicate.any():
         first = frame.select(key).filter(is_duplicate).row(0)
-        raise FormatError(f"{path} has the key {first} twice")
+        raise FormatError(f"{path} has the key {first} twice", cure=_CURE)
 
 
 def _check_keys(frame: pl.DataFrame) -> None:

@@ -108,7 +108,10 @@ class RunWriter:
             self._check_open()
             key = op.key.row()
             if key in self._op_keys:
-                raise InputError(f"the op {op.key} is recorded twice", cure="give it another name")
+                raise InputError(
+                    f"the op {op.key} is recorded twice",
+                    cure="record the second one under a different name",
+                )
             self._op_keys.add(key)
             self._op_rows.append(op_row(op))
             self._append(encode_frame("op", op_to_json(op)))
@@ -125,7 +128,8 @@ class RunWriter:
             key = tensor.key.row()
             if key in self._tensor_keys:
                 raise InputError(
-                    f"the tensor {tensor.key} is recorded twice", cure="give it another index"
+                    f"the tensor {tensor.key} is recorded twice",
+                    cure="record the second one under a different index",
                 )
             raw = None if data is None else _flat_bytes(data)
             digest, kind = tensor.digest, tensor.digest_kind

@@ -87,7 +87,9 @@ def wrap_ndarray(array: NDArray) -> RuntimeArray | None:
 def to_numpy(raw: Any) -> Array:
     """Return the values of an array of the runtime, of any type and strides."""
     if raw.dtype not in DTYPE_NAMES:
-        raise Unsupported(f"elements of type {raw.dtype} are not numbers")
+        raise Unsupported(
+            f"the elements of a tensor have the type {raw.dtype}, which is not numeric"
+        )
     if raw.dtype in _PACKED_BITS:
         return _unpack(raw)
     wrapped = raw if isinstance(raw, NDArray) else NDArray._wrap(raw)

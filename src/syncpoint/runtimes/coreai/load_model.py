@@ -32,7 +32,8 @@ def load_asset(path: Path) -> AIModelAsset:
             code_digest = hashlib.file_digest(file, "sha256").digest()
         if code_digest != digest.read_bytes():
             raise InputError(
-                f"{code} is damaged: it has other bytes than main.hash says", cure="copy it again"
+                f"{code} is damaged: its contents do not match the hash in {digest.name}",
+                cure="copy it again from the original",
             )
     try:
         return AIModelAsset.load(path)

@@ -230,7 +230,9 @@ def _make_spec(name: str, descriptor: Any, required: bool = True) -> InputSpec:
     dtype = DTYPE_NAMES.get(descriptor.dtype)
     if dtype is None:
         raise Unsupported(
-            f"the input {name} has elements of type {descriptor.dtype}, which are not numbers"
+            f"the elements of the input {name} have the type {descriptor.dtype}, which is not"
+            " numeric",
+            cure="convert the model again with numeric inputs only",
         )
     shape = tuple(-1 if n is None or n < 0 else int(n) for n in descriptor.shape)
     return InputSpec(name, shape, dtype, required)

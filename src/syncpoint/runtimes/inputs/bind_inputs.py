@@ -180,7 +180,7 @@ def _rename_inputs(
         known_names = ", ".join(names) or "none"
         raise InputError(
             f"the inputs {', '.join(kwargs)} do not fit {signature}",
-            cure=f"it takes: {known_names}",
+            cure=f"use the names that it takes: {known_names}",
         )
     target_names = names if len(kwargs) == len(names) else required
     return dict(zip(target_names, (kwargs[key] for key in _sort_by_number(kwargs)), strict=True))

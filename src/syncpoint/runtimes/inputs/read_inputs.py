@@ -242,8 +242,8 @@ def _read_npy(file: BinaryIO, size: int, where: str) -> Array:
         ) from error
     if dtype.hasobject or dtype.kind not in "biufc":
         raise FormatError(
-            f"{where} holds NumPy dtype {dtype}, not numbers",
-            cure="use .safetensors for bf16",
+            f"{where} is not numeric (NumPy dtype {dtype})",
+            cure="convert it to numbers or leave it out; for bf16 use .safetensors",
         )
     nbytes = math.prod(shape) * dtype.itemsize
     if nbytes > size:

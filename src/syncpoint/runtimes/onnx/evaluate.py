@@ -140,7 +140,9 @@ def find_region_ops(graph: OnnxGraph, region: Region) -> RegionOps:
     if converted:
         # It was recorded in the layout of the model, but the op reads that of ONNX Runtime.
         raise Unsupported(
-            f"{converted[0]} has a layout of ONNX Runtime, which its ops cannot be evaluated in"
+            f"{converted[0]} uses a memory layout internal to ONNX Runtime, in which the ops that"
+            " read it cannot be evaluated",
+            cure="use the model as it was before ONNX Runtime optimized it",
         )
     return _slice_graph(inputs, outputs)
 

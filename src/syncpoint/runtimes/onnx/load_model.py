@@ -117,7 +117,7 @@ def _check_model(source: OnnxModel) -> OnnxModel:
     # Protobuf parses almost any bytes as a message without known fields.
     if not proto.ir_version or not (proto.graph.node or proto.graph.output):
         raise FormatError(
-            f"{source.name} is not an ONNX model (a file without a graph)",
+            f"{source.name} is not an ONNX model: it contains no graph",
             cure="check that the path names the right file",
         )
     count = _count_sub_graphs(proto)

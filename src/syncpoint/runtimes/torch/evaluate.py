@@ -312,7 +312,7 @@ def choose_program(
         problem = next((m for m in misfits if m), "the ops of the region are in several graphs")
         raise InputError(
             problem,
-            cure="record the run again, or name the part of the run",
+            cure="record again, or choose one part of the run (a sample, step or rank)",
         )
     if preferred in fitting_programs:
         return preferred
@@ -321,7 +321,7 @@ def choose_program(
         if len({_arguments_text(program, key) for program in fitting_programs}) > 1:
             raise Unsupported(
                 f"{key} differs between {len(fitting_programs)} samples of different shapes",
-                cure="name the part of the run",
+                cure="choose one part of the run (a sample, step or rank)",
             )
     return fitting_programs[-1]
 

@@ -306,9 +306,9 @@ class TorchSession(BaseSession):
         reason += " of fixed shape, the only state that an export carries from step to step"
         if self._options["capture"] == "export" or self._programs:
             raise CaptureError(
-                f"the steps of {self._loaded_model.name} cannot be those of one exported"
+                f"the steps of {self._loaded_model.name} cannot be captured as a single exported"
                 f" program: {reason}",
-                cure="set the option capture to dispatch",
+                cure="use capture=dispatch",
             )
         self._fallback = f"captured by dispatch, since {reason}"
 
@@ -344,7 +344,7 @@ class TorchSession(BaseSession):
                 raise CaptureError(
                     f"torch.export cannot export {self._loaded_model.name}: the model runs but"
                     f" its export raised {one_line(export_error)}",
-                    cure="set the option capture to auto or dispatch",
+                    cure="use capture=auto or capture=dispatch",
                 ) from export_error
             self._fallback = (
                 f"captured by dispatch, since torch.export raised {one_line(export_error)}"

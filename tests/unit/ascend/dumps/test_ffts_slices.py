@@ -251,7 +251,7 @@ def test_steps_are_counted_as_numbers_and_the_last_is_the_greatest(tmp_path):
     found = find_step_folders(root)
     assert [leaf.name for leaf in found] == ["0/m/3/9", "0/m/3/10", "0/n/1/1", "1/m/3/2"]
     assert [leaf.name for leaf in latest_steps(found)] == ["0/m/3/10", "0/n/1/1", "1/m/3/2"]
-    with pytest.raises(InputError, match=r"4 steps .*0/m/3/9.* name one of them"):
+    with pytest.raises(InputError, match=r"4 steps .*0/m/3/9.* give the path of one"):
         open_dump(root)
 
 

@@ -24,8 +24,11 @@ def test_names_else_positions_when_the_counts_agree():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (Inputs(kwargs={"x": 1, "b": 2}), "the inputs x, b do not fit f; it takes: x, ids, scale"),
-        (Inputs(kwargs={"a": 1}), "the inputs a do not fit f; it takes"),
+        (
+            Inputs(kwargs={"x": 1, "b": 2}),
+            "the inputs x, b do not fit f; use the names that it takes: x, ids, scale",
+        ),
+        (Inputs(kwargs={"a": 1}), "the inputs a do not fit f; use the names that it takes"),
         (Inputs((1, 2, 3, 4)), "f takes at most 3 inputs, not 4"),
         (Inputs((1,)), r"missing inputs of f: ids \(1 given\)"),
         (Inputs((1, 2), {"x": 1}), "x of f is given by position and by name"),

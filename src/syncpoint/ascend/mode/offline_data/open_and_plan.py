@@ -58,7 +58,7 @@ def open_case(flags: OfflineFlags, fusion: RuleFile | None = None) -> OfflineCas
         )
     if fusion is None and flags.fusion_rule is None:
         raise InputError(
-            "-fr is missing: the rule file with the device ops that each op of the model became",
+            "-fr is missing: the rule file that says which device ops each op of the model became",
             cure=_MAKE_RULES,
         )
     quant = RuleFile.load(flags.quant_fusion_rule) if flags.quant_fusion_rule else None

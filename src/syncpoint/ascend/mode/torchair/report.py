@@ -161,7 +161,7 @@ def write_xlsx(path: Path, flags: TorchairFlags, lines: Sequence[TorchairLine]) 
     """Write the report as a sheet, each line in the colour of its verdict."""
     if len(lines) >= MAX_ROWS:
         raise InputError(
-            f"--xlsx can hold fewer than {MAX_ROWS} lines; the report has {len(lines)}",
+            f"--xlsx can hold fewer than {MAX_ROWS} lines, but the report has {len(lines)}",
             cure="use the CSV",
         )
     header, body = _table(flags, lines)
