@@ -146,7 +146,9 @@ def compare_through(sides: Sides, options: Options) -> Result:
             )
         )
     rows.sort(key=lambda row: (row.target.order < 0, row.target.order))
-    rows = add_worst_slices(sides, judge_rows(rows, options.choice), options.threads)
+    rows = add_worst_slices(
+        sides, judge_rows(rows, options.choice, op_inputs(target)), options.threads
+    )
     rows = note_few_compared(note_reordered(sides, rows))
     warnings += output_warnings(rows)
     unmatched = matching.unmatched()

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
+from syncpoint.comparison.consequence import Edges, settle_rows_without_consequence
 from syncpoint.comparison.rows import Introduced, Row
 from syncpoint.errors import InputError
 from syncpoint.metrics.judge_numbers import judge, judge_digest, judge_introduced, judge_statistics
@@ -24,6 +26,8 @@ GIVEN_ROLES = frozenset({Role.MODEL_INPUT, Role.PARAMETER})
 """Roles of tensors that a model receives and does not compute."""
 Choice = str | Limits
 """`auto`, or limits for every row."""
+_MIN_COMPENSATION = 30.0
+"""Introduced error over total error above which an op undoes the error of its inputs."""
 _MAX_REL_L2 = 0.1
 """Maximum relative L2 error at which correctly rounded values are close."""
 
@@ -37,9 +41,18 @@ def check_choice(choice: object) -> None:
         )
 
 
-def judge_rows(rows: list[Row], choice: Choice = AUTO) -> list[Row]:
-    """All rows of a comparison with their verdicts under these limits."""
-    judged = [judge_row(row, choice) for row in rows]
+def judge_rows(
+    rows: list[Row], choice: Choice = AUTO, edges: Edges = MappingProxyType({})
+) -> list[Row]:
+    """All rows of a comparison with their verdicts under these limits.
+
+    `edges` are the target ops with the ops that they read.
+    """
+    judged = settle_rows_without_consequence(
+        [judge_row(row, choice) for row in rows],
+        edges,
+        lambda row: judge_total(row, limits_of(row, choice))[0] is Verdict.CLOSE,
+    )
     if not any(row.introduced for row in judged):
         return judged
     if any(is_unfinished(row) for row in judged):
@@ -68,6 +81,8 @@ def judge_row(row: Row, choice: Choice = AUTO) -> Row:
     if row.introduced is not None:
         own_limits = choice if isinstance(choice, Limits) else PRESETS[row.introduced.preset]
         introduced = judge_introduced(row.introduced.ratio, own_limits)
+        if introduced.severity and verdict is Verdict.CLOSE and _is_compensated(row):
+            introduced = Verdict.NONE
     if row.first_non_finite:
         # Even if the op is as exact as its precision allows, the run breaks here.
         verdict, why = Verdict.LARGE, Reason(detail=f"first non-finite; {why}")
@@ -118,6 +133,18 @@ def _weigh_introduced(
     if introduced.severity < verdict.severity:
         return introduced, Reason(detail=f"{why}; most of the error is inherited")
     return verdict, why
+
+
+def _is_compensated(row: Row) -> bool:
+    """Whether the target agrees with the reference far better than the reference's op on the
+    target's inputs does. Then not this op is off but an input, in a way that this op undoes: its
+    pair is wrong, or the two sides represent it differently. Or float64 decides a tie otherwise,
+    such as that of an argmax."""
+    numbers = row.numbers or {}
+    total = numbers.get("rmse")
+    if row.basis != Kept.VALUES or total is None or row.introduced is None or numbers["mismatched"]:
+        return False
+    return bool(row.introduced.rmse > _MIN_COMPENSATION * total)
 
 
 def judge_total(row: Row, limits: Limits) -> tuple[Verdict, Reason]:
@@ -182,7 +209,10 @@ def overall_verdict(rows: list[Row]) -> Verdict:
     computed = any(
         row.verdict is not Verdict.NONE and row.target.key.role not in GIVEN_ROLES for row in rows
     )
-    failing = any(row.verdict is Verdict.NONE and row.why.code in FAILING_REASONS for row in rows)
+    ignored = {ReasonCode.SHAPE} if _are_outputs_judged(rows) else frozenset()
+    failing = any(
+        row.verdict is Verdict.NONE and row.why.code in FAILING_REASONS - ignored for row in rows
+    )
     if Verdict.LARGE in verdicts or failing:
         return Verdict.LARGE
     if Verdict.AMPLIFIED in verdicts:
@@ -191,6 +221,13 @@ def overall_verdict(rows: list[Row]) -> Verdict:
         return Verdict.MODERATE
     # Equal inputs and parameters alone prove nothing about the outputs.
     return Verdict.CLOSE if Verdict.CLOSE in verdicts and computed else Verdict.NONE
+
+
+def _are_outputs_judged(rows: list[Row]) -> bool:
+    """Whether every model output is compared. A pair inside the model whose shapes do not fit then
+    says more about the pairing than about the model: a wrong shape shows in what reads it."""
+    output_rows = [row for row in rows if row.output]
+    return bool(output_rows) and all(row.verdict is not Verdict.NONE for row in output_rows)
 
 
 def is_correctly_rounded(row: Row, limits: Limits) -> bool:

@@ -82,7 +82,7 @@ class Result:
     def rejudged(self, choice: Choice) -> Self:
         """The same measurements, judged by other limits."""
         check_choice(choice)
-        return replace(self, rows=judge_rows(self.rows, choice), choice=choice)
+        return replace(self, rows=judge_rows(self.rows, choice, self.edges), choice=choice)
 
     @cached_property
     def verdict(self) -> Verdict:

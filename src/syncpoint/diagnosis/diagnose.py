@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from syncpoint.comparison.consequence import is_doubtful
 from syncpoint.comparison.findings import Diagnosis, Finding, Level, Symptom, failure_line
 from syncpoint.diagnosis import budget
 from syncpoint.diagnosis.budget import TimeUp
@@ -22,6 +23,8 @@ _MAX_NAMED_TENSORS = 3
 """Maximum number of too large tensors to name."""
 _MAX_FINDINGS = 12
 """Maximum number of findings to keep."""
+_MAX_DOUBTFUL_CONFIDENCE = 0.5
+"""Confidence of a finding that rests on pairs which their readers contradict."""
 
 
 def diagnose(case: Case) -> Diagnosis:
@@ -38,7 +41,8 @@ def _run_causes(case: Case) -> Diagnosis:
     for cause in causes():
         try:
             for finding in cause.look(case):
-                case.findings.append(_limit_confidence(case, finding))
+                weighed = _weigh_consequence(case, finding)
+                case.findings.append(_limit_confidence(case, weighed))
         except TimeUp:
             timed_out.append(cause.title)
         except SyncpointError as error:
@@ -64,6 +68,21 @@ def _run_causes(case: Case) -> Diagnosis:
         models=tuple(sorted(case.subjects)),
         absent=dict(case.absent),
         failures=tuple(failures),
+    )
+
+
+def _weigh_consequence(case: Case, finding: Finding) -> Finding:
+    """Return the finding as possible only if the readers of all its sync points contradict their
+    pairs. It is a note if the outputs agree."""
+    rows = [case.rows[row] for row in finding.rows]
+    if not rows or not all(is_doubtful(row) for row in rows):
+        return finding
+    is_wrong = any(row.output and row.verdict.severity for row in case.rows)
+    return replace(
+        finding,
+        level=max(finding.level, Level.SUSPECT if is_wrong else Level.NOTE, key=_LEVEL_ORDER.index),
+        confidence=min(finding.confidence, _MAX_DOUBTFUL_CONFIDENCE),
+        evidence=(*finding.evidence, "everything computed from it agrees on this input"),
     )
 
 

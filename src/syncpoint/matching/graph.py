@@ -36,6 +36,11 @@ class SlotGraph:
         self.position = {op.key: i for i, op in enumerate(self.ops)}
         self.classes = [_class_of(op) for op in self.ops]
         self.slots = _recorded_slots(side)
+        self._parameter_counts = {
+            tensor.key.op: tensor.count
+            for tensor in side.others
+            if tensor.key.role is Role.PARAMETER
+        }
         self._outputs: list[list[Slot]] = [[] for _ in self.ops]
         for slot in self.slots:
             if slot.role is Role.OUTPUT:
@@ -171,6 +176,10 @@ class SlotGraph:
         """The inputs of an op that do not depend on the inputs of the model."""
         reads = set(self.reads[position])
         return [e for e in self.ops[position].inputs if _slot(e) not in reads]
+
+    def parameter_count(self, edge: Edge) -> int:
+        """Number of elements of a recorded parameter; 0 if it was not recorded."""
+        return self._parameter_counts.get(edge.op, 0) if edge.role is Role.PARAMETER else 0
 
     def only_reader(self, slot: Slot) -> int | None:
         """The only op that reads a slot; None if there are none or several."""

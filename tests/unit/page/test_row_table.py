@@ -8,7 +8,6 @@ import pytest
 
 from helpers.mixed_comparison import mixed
 from syncpoint.comparison.judge_rows import limits_of
-from syncpoint.comparison.rows import worst_first_key
 from syncpoint.metrics import CATALOGUE
 from syncpoint.metrics.judge_numbers import judge_metric
 from syncpoint.metrics.limits import PRESETS, metric_bound
@@ -173,7 +172,7 @@ def test_no_score_is_never_worse_than_one(both):
     verdicts = [comparison.rows[row].verdict for row in rows]
     first = verdicts.index(Verdict.NONE)
     assert all(verdict is Verdict.NONE for verdict in verdicts[first:])
-    assert worst_first_key(comparison.rows[rows[0]])[0] <= 0
+    assert comparison.rows[rows[0]].verdict.severity
 
 
 def test_an_empty_table_answers_every_question():

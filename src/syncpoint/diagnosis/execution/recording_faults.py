@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.weights.relations import distance
+from syncpoint.metrics.judge_numbers import judge_introduced
+from syncpoint.metrics.limits import PRESETS
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.model import Edge, Role, TensorKey
 
@@ -117,7 +119,11 @@ def _agrees(row: Row) -> bool:
 
 def _would_show(case: Case, row: Row) -> bool:
     """Whether the recorded input would have changed this reader if it had been read."""
-    return row.guilty or row.introduced is None
+    if row.introduced is None or row.guilty:
+        return True
+    # The verdict may have excused the reader, since its result agrees.
+    limits = PRESETS[row.introduced.preset]
+    return judge_introduced(row.introduced.ratio, limits).severity > 0
 
 
 def find_holder(case: Case, row: Row, target: Values) -> Row | None:

@@ -48,7 +48,8 @@ class Capture:
             if not observer or observer.get("equal", True):
                 continue
             large = any(r.verdict is Verdict.LARGE for r in case.computed)
-            level = Level.CAUSE if large else Level.SUSPECT if case.is_off else Level.NOTE
+            is_output_off = any(r.verdict.severity for r in case.result.outputs)
+            level = Level.CAUSE if large else Level.SUSPECT if is_output_off else Level.NOTE
             yield Finding(
                 cause=self.name,
                 kind="observer",

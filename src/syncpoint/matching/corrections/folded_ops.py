@@ -12,7 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from syncpoint.matching.evidence.downstream_agreement import is_downstream_equal
+from syncpoint.matching.evidence.downstream_agreement import (
+    do_readers_contradict,
+    is_downstream_equal,
+)
 from syncpoint.matching.fingerprints import MARGIN
 from syncpoint.matching.graph import Slot
 from syncpoint.matching.op_kinds import ABSORBED, AFFINE, PRIMITIVE, TRANSPARENT, op_class
@@ -73,7 +76,9 @@ class FoldReview:
                 undecided.append((target, reference))
             moved += bool(is_moved)
         for target, reference in undecided:
-            moved += self._move_by_position(target, reference)
+            # Where what follows agrees, there is no error that would hide a fold from values.
+            if not do_readers_contradict(self.work, target):
+                moved += self._move_by_position(target, reference)
         return moved
 
     def drop_folded_pairs(self) -> None:

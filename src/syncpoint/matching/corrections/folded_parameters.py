@@ -5,13 +5,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from syncpoint.matching.graph import SlotGraph
+import numpy as np
+
+from syncpoint.errors import SyncpointError
+from syncpoint.matching.evidence.downstream_agreement import MIN_DROP, next_paired_slots
+from syncpoint.matching.fingerprints import relative_distance
+from syncpoint.matching.graph import Slot, SlotGraph
 from syncpoint.matching.op_kinds import AFFINE
-from syncpoint.matching.protocol import SyncPoint
+from syncpoint.matching.protocol import EvidenceKind, SyncPoint
 from syncpoint.matching.workspace import REFERENCE, TARGET, Workspace
 from syncpoint.metrics.verdict import Reason, ReasonCode
-from syncpoint.run.model import Op, OpKey, Role
+from syncpoint.run.dtypes import DTYPES, Kind
+from syncpoint.run.model import Kept, Op, OpKey, Role
 
+_MAX_ELEMENTS = 1 << 22
+"""Maximum size of a parameter that is compared whole."""
 _MAX_OPS = 12
 """Maximum number of ops to follow back to the reader of a parameter."""
 
@@ -40,8 +48,79 @@ def unpair_folded_parameters(work: Workspace) -> None:
                 reason = Reason(ReasonCode.NO_COUNTERPART, detail)
                 for side, key in (("target", pair.target), ("reference", pair.reference)):
                     work.matching.explain(side, key, reason)
+    for pair in _find_contradicted(work, [p for p in pairs.values() if p not in removed]):
+        removed[pair] = None
+        detail = "holds other numbers, and what is computed from it agrees: ops were folded into it"
+        for side, key in (("target", pair.target), ("reference", pair.reference)):
+            work.matching.explain(side, key, Reason(ReasonCode.NO_COUNTERPART, detail))
     work.matching.exchange(removed)
     work.refresh()
+
+
+def _find_contradicted(work: Workspace, pairs: list[SyncPoint]) -> Iterator[SyncPoint]:
+    """The pairs of parameters whose values differ although everything computed from the target's
+    parameter agrees."""
+    readers: dict[OpKey, list[int]] = {}
+    graph = work.graphs[TARGET]
+    for position, op in enumerate(graph.ops):
+        if graph.live[position]:
+            for name in dict.fromkeys(_read_parameters(graph, op)):
+                readers.setdefault(name, []).append(position)
+    for pair in pairs:
+        positions = readers.get(pair.target.op, [])
+        if not positions or pair.kind is EvidenceKind.MAP:
+            continue
+        if not _has_absorbed_ops(work, positions, pair.reference.op):
+            continue
+        own_distance = _parameter_distance(work, pair)
+        if own_distance <= work.fingerprints.tolerance:
+            continue
+        limit = min(work.fingerprints.tolerance, own_distance / MIN_DROP)
+        if all(_agrees(work, slot, limit) for i in positions for slot in graph.outputs(i)):
+            yield pair
+
+
+def _has_absorbed_ops(work: Workspace, positions: list[int], parameter: OpKey) -> bool:
+    """Whether the ops that read a parameter are paired with none of the reference ops that read it,
+    but with later ones."""
+    graph = work.graphs[REFERENCE]
+    slots = [slot for position in positions for slot in work.graphs[TARGET].outputs(position)]
+    partners = [graph.op_of(work.to_reference[slot]) for slot in slots if slot in work.to_reference]
+    return not any(
+        op is not None and any(name == parameter for name in _read_parameters(graph, op))
+        for op in partners
+    )
+
+
+def _parameter_distance(work: Workspace, pair: SyncPoint) -> float:
+    """The distance of two parameters relative to the reference; 0 if it cannot be measured."""
+    values = []
+    for side, key in ((TARGET, pair.target), (REFERENCE, pair.reference)):
+        run = work.graphs[side].side.run
+        tensor = run.tensor(key)
+        if tensor is None or tensor.quantization is not None or tensor.count > _MAX_ELEMENTS:
+            return 0.0
+        if tensor.kept is not Kept.VALUES or DTYPES[tensor.dtype].kind is not Kind.FLOAT:
+            return 0.0
+        try:
+            values.append(np.asarray(run.values_for_sampling(tensor)).astype(np.float64).ravel())
+        except SyncpointError:
+            return 0.0
+    if values[0].size != values[1].size:
+        return 0.0
+    return relative_distance(values[0], values[1])
+
+
+def _agrees(work: Workspace, slot: Slot, limit: float) -> bool:
+    """Whether the next sync points from a slot on, or its own, hold equal values."""
+    if slot in work.to_reference:
+        slots = [slot]
+    else:
+        slots = list(next_paired_slots(work, work.graphs[TARGET], slot))
+    distances = [
+        work.view_selector.find_best_view(target, work.to_reference[target])[0] for target in slots
+    ]
+    return bool(distances) and max(distances) <= limit
 
 
 def _read_parameters(graph: SlotGraph, op: Op) -> Iterator[OpKey]:

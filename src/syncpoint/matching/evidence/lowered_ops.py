@@ -14,6 +14,7 @@ from syncpoint.matching.graph import Slot, SlotGraph
 from syncpoint.matching.op_kinds import TRANSPARENT, op_class
 from syncpoint.matching.protocol import EvidenceKind
 from syncpoint.matching.workspace import REFERENCE, TARGET, Workspace
+from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Role
 
 _MAX_SPAN_OPS = 4096
@@ -51,7 +52,7 @@ def pair_completed_op(
     if positions is None:
         return
     target.positions = positions
-    ending = _choose_ending(work, target, reference, references)
+    ending = _choose_ending(work, target, reference, references, kind)
     if ending is None:
         return
     before_bias = _outputs_before_bias(work.graphs[TARGET], ending.position, target, reference)
@@ -63,14 +64,20 @@ def pair_completed_op(
 
 
 def _choose_ending(
-    work: Workspace, target: LoweredOp, reference: LoweredOp, references: list[Slot]
+    work: Workspace,
+    target: LoweredOp,
+    reference: LoweredOp,
+    references: list[Slot],
+    evidence_kind: EvidenceKind,
 ) -> _Ending | None:
-    """The lowered op that completes the reference op; None if no op can."""
+    """The lowered op that completes the reference op; None if no op can. An output of another size
+    can only be that of an op whose origin is known."""
     target_graph, reference_graph = work.graphs
     endings = [_Ending(work, target, position, references) for position in target.positions]
     candidates = [ending for ending in endings if ending.fits and ending.is_read_outside]
     if (
         not candidates
+        and evidence_kind is EvidenceKind.ORIGIN
         and len(endings) == 1
         and op_class(target_graph.ops[endings[0].position].type) == reference.kind
     ):
@@ -265,6 +272,15 @@ def _outputs_before_bias(
     return slots if has_bias_op else []
 
 
+def _filter_by_value_kind(work: Workspace, target: Slot, references: list[Slot]) -> list[Slot]:
+    """Those outputs of a reference op that hold floats, integers or booleans as the target does."""
+    graphs = work.graphs
+    kind = DTYPES[graphs[TARGET].slots[target][0].dtype].kind
+    return [
+        slot for slot in references if DTYPES[graphs[REFERENCE].slots[slot][0].dtype].kind is kind
+    ]
+
+
 class _Ending:
     """A lowered op as a candidate for the output of the reference op."""
 
@@ -274,7 +290,12 @@ class _Ending:
         target_graph, reference_graph = work.graphs
         slots = target_graph.outputs(position)
         self.position = position
-        if len(references) > 1 or len(slots) > 1:
+        only_slot = slots[0] if len(slots) == 1 else None
+        of_kind = _filter_by_value_kind(work, only_slot, references) if only_slot else []
+        if only_slot and len(references) > 1 and len(of_kind) == 1:
+            # An op with several outputs that became one: the argmax of a maximum and its places.
+            self.pairs = [(only_slot, of_kind[0])]
+        elif len(references) > 1 or len(slots) > 1:
             self.pairs = [
                 (slot, reference)
                 for slot in slots

@@ -14,10 +14,13 @@ from pathlib import PurePath
 from types import MappingProxyType
 
 from syncpoint.errors import FormatError
-from syncpoint.matching.op_kinds import PRIMITIVE, op_class
+from syncpoint.matching.op_kinds import PRIMITIVE, TRANSPARENT, op_class
 from syncpoint.matching.protocol import Matching
 from syncpoint.run.model import Op
 from syncpoint.run.reader import Run
+
+_SMALL = PRIMITIVE | TRANSPARENT | {"slice", "concat", "split", "embedding", "pad", "cumsum"}
+"""Classes of ops of which one module often has several, so that the line tells them apart."""
 
 Line = tuple[str, int]
 Call = tuple[str, str, int, str, str, int]
@@ -43,7 +46,7 @@ class SourceLines:
             return False
         if target_line in _stack(reference) or reference_line in _stack(target):
             return False
-        return op_class(target.type) in PRIMITIVE and op_class(reference.type) in PRIMITIVE
+        return op_class(target.type) in _SMALL and op_class(reference.type) in _SMALL
 
 
 def source_call_of(op: Op, modules: Mapping[str, str] = MappingProxyType({})) -> Call:

@@ -15,12 +15,15 @@ from dataclasses import dataclass, field
 from syncpoint.matching.fingerprints import choose_by_margin
 from syncpoint.matching.graph import Slot, SlotGraph
 from syncpoint.matching.matchers.output_ops import pair_by_model_output
-from syncpoint.matching.op_kinds import COMMUTATIVE, TRANSPARENT
+from syncpoint.matching.op_kinds import COMMUTATIVE, TRANSPARENT, op_class
 from syncpoint.matching.protocol import EvidenceKind, Matching, SyncPoint
 from syncpoint.matching.workspace import REFERENCE, TARGET, Workspace
 from syncpoint.run.model import OpKey, Role
 
 _READING_PAIRED = "same kind, reading paired tensors"
+
+_MAX_WEIGHT_SHRINKAGE = 8
+"""A weight of so many times fewer elements is that of another op."""
 
 Key = tuple[object, ...]
 
@@ -44,6 +47,35 @@ def _with_bias(graph: SlotGraph, slot: Slot) -> Slot:
     """The slot with the bias of a product, if another op adds it; else the slot itself."""
     position = graph.position.get(slot.op, -1) if slot.role is Role.OUTPUT else -1
     return next(iter(graph.results(position)), slot) if position in graph.completed else slot
+
+
+def _with_declared_activation(
+    target_graph: SlotGraph, target: Slot, reference_graph: SlotGraph, reference: Slot
+) -> Slot:
+    """The reference slot after the activation that a fused target op declares, if the reference has
+    this activation next; else the slot itself."""
+    op = target_graph.op_of(target)
+    activation = op.attributes.get("activation") if op is not None else None
+    reader = reference_graph.only_reader(reference)
+    if not isinstance(activation, str) or not activation or reader is None:
+        return reference
+    if reference_graph.classes[reader] != op_class(activation):
+        return reference
+    return next(iter(reference_graph.outputs(reader)), reference)
+
+
+def _has_far_smaller_weight(
+    target_graph: SlotGraph, target: int, reference_graph: SlotGraph, reference: int
+) -> bool:
+    """Whether a convolution or matrix product has only a fraction of the reference's weights, as a
+    norm that was turned into a convolution has. Layouts may pad weights and pack integers."""
+    if target_graph.classes[target] not in ("conv", "matmul"):
+        return False
+    counts = [
+        max((graph.parameter_count(e) for e in graph.parameters(position)), default=0)
+        for graph, position in ((target_graph, target), (reference_graph, reference))
+    ]
+    return 0 < counts[0] * _MAX_WEIGHT_SHRINKAGE <= counts[1]
 
 
 def walk_edges(work: Workspace) -> None:
@@ -231,6 +263,8 @@ class EdgeWalk:
         ):
             return False
         target_graph, reference_graph = self.graphs
+        if _has_far_smaller_weight(target_graph, target, reference_graph, reference):
+            return False
         kind = EvidenceKind.STRUCTURE
         if target in target_graph.completed and reference in reference_graph.completed:
             # Both sides have the product without bias: it is a pair of its own.
@@ -243,6 +277,7 @@ class EdgeWalk:
             partner = by_index.get(slot.index)
             if partner is None:
                 continue
+            partner = _with_declared_activation(target_graph, slot, reference_graph, partner)
             if self.work.pair(slot, partner, evidence, confidence, kind=kind):
                 has_paired = True
                 self._label_pair(slot, partner)
@@ -258,6 +293,7 @@ class EdgeWalk:
                 other = _with_bias(reference_graph, roots[1])
                 if target_graph.kind_of(slot) != reference_graph.kind_of(other):
                     continue
+                other = _with_declared_activation(target_graph, slot, reference_graph, other)
                 if target_graph.count(slot) != reference_graph.count(other):
                     continue
                 if self.work.pair(slot, other, "same kind, read by paired ops", 0.8):

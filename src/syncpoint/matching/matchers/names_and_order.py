@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from syncpoint.matching.evidence.wrapper_prefixes import unwrap_names
-from syncpoint.matching.op_kinds import op_kind
+from syncpoint.matching.op_kinds import TRANSPARENT, op_class, op_kind
 from syncpoint.matching.protocol import Matching, Side, SyncPoint
 from syncpoint.matching.sequence_alignment import align, longest_rising_chain
 from syncpoint.matching.workspace import Workspace
@@ -134,9 +134,12 @@ def _sync_points(matching: Matching, target: list[_NamedOp], pairs: Pairs) -> It
     by_reference = {r.key: t.key for t, r in pairs}
     counts = Counter(op.token for op in target)
     work = Workspace.of(matching)
+    has_edges = _has_edges(matching)
     for t, r in pairs:
         if t.has_type and work.is_denied(t.key, r.key):
             continue
+        if has_edges and t.has_type and t.key != r.key and op_class(t.token[-1]) in TRANSPARENT:
+            continue  # what views read tells them apart better than their order
         is_unique = counts[t.token] == 1 or (not t.has_type and t.reference_key == r.reference_key)
         evidence, confidence = _evidence_of(t, is_unique)
         if not is_unique and _operands_disagree(t.key, r.key, matching, by_target, by_reference):

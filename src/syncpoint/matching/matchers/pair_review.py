@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from syncpoint.matching.corrections.contradicted_pairs import correct_contradicted_pairs
 from syncpoint.matching.corrections.folded_ops import FoldReview
 from syncpoint.matching.corrections.folded_parameters import unpair_folded_parameters
 from syncpoint.matching.corrections.moved_biases import repair_moved_biases
@@ -39,7 +40,14 @@ class ReviewMatcher:
             if exchange_swapped_names(work):
                 moved_count += 1 + FoldReview(work).move_folded_pairs()
                 work.apply_changes()
-            if moved_count or has_moved_biases:
+            corrected_count = correct_contradicted_pairs(work)
+            work.apply_changes()
+            if corrected_count:
+                # What a wrong pair held is free now: another op may have been folded there.
+                corrected_count += FoldReview(work).move_folded_pairs()
+                corrected_count += correct_contradicted_pairs(work)
+                work.apply_changes()
+            if moved_count or has_moved_biases or corrected_count:
                 walk_edges(work)
         elif work.graphs[TARGET].has_edges:
             FoldReview(work).drop_folded_pairs()

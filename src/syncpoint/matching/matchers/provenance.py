@@ -16,10 +16,20 @@ from types import MappingProxyType
 from syncpoint.matching.evidence.lowered_ops import LoweredOp, pair_completed_op
 from syncpoint.matching.evidence.numbered_modules import find_module_names
 from syncpoint.matching.evidence.source_lines import Call, are_nested, is_located, source_call_of
-from syncpoint.matching.graph import SlotGraph
-from syncpoint.matching.op_kinds import class_of_name, op_class
+from syncpoint.matching.graph import Slot, SlotGraph
+from syncpoint.matching.op_kinds import TRANSPARENT, class_of_name, op_class
 from syncpoint.matching.protocol import EvidenceKind, Matching, SyncPoint
 from syncpoint.matching.workspace import REFERENCE, TARGET, Workspace
+
+_MAX_NAME_CHECKS = 256
+"""Maximum number of names with other values that are looked for elsewhere."""
+_MAX_NAMESAKES = 64
+_MIN_SHIFTED_NAMES = 3
+"""Names of two ops may be exchanged; more are names of another form of the program."""
+
+
+_Group = tuple[list[LoweredOp], list[LoweredOp]]
+"""Ops of one kind that one line calls, of the target and of the reference."""
 
 
 class ProvenanceMatcher:
@@ -35,11 +45,19 @@ class ProvenanceMatcher:
         groups = _OpsByCall(work)
         if _have_same_ops(work):
             return ()
+        views: list[_Group] = []
         for call, targets in groups.target.items():
             references = groups.reference.get(call)
             if references:
-                _pair_call(work, targets, references)
+                views += _pair_call(work, targets, references)
             _pair_nested_calls(work, groups, call, targets)
+        root_partners = {
+            work.graphs[TARGET].root(slot): work.graphs[REFERENCE].root(other)
+            for slot, other in work.to_reference.items()
+        }
+        for group in views:
+            if not _do_operands_contradict(work, *group, root_partners):
+                _pair_in_order(work, *group)
         if groups.trusted:
             _pair_bare_names(work, groups)
         return ()
@@ -118,10 +136,14 @@ def _have_same_ops(work: Workspace) -> bool:
     )
 
 
-def _pair_call(work: Workspace, targets: list[LoweredOp], references: list[LoweredOp]) -> None:
-    """Pair the ops that one line of one module calls, kind by kind."""
+def _pair_call(
+    work: Workspace, targets: list[LoweredOp], references: list[LoweredOp]
+) -> list[_Group]:
+    """Pair the ops that one line of one module calls, kind by kind. Return the groups of views that
+    only their order tells apart: what they read must be paired first."""
+    views: list[_Group] = []
     if not is_located(source_call_of(work.graphs[TARGET].ops[targets[0].positions[0]])):
-        return
+        return views
     _pair_same_form(work, targets, references)
     for kind in dict.fromkeys(lowered.kind for lowered in targets):
         targets_of_kind = [lowered for lowered in targets if lowered.kind == kind]
@@ -133,12 +155,41 @@ def _pair_call(work: Workspace, targets: list[LoweredOp], references: list[Lower
             for t, r in named:
                 pair_completed_op(work, t, r, f"made from {r.name}, same source line", 0.97)
         elif len(targets_of_kind) == len(references_of_kind):
-            is_single = len(targets_of_kind) == 1
-            evidence = "source line and kind" + ("" if is_single else " and order")
-            for t, r in zip(targets_of_kind, references_of_kind, strict=True):
-                pair_completed_op(
-                    work, t, r, evidence, 0.95 if is_single else 0.85, EvidenceKind.OTHER
-                )
+            if len(targets_of_kind) > 1 and kind in TRANSPARENT and _have_edges(work):
+                views.append((targets_of_kind, references_of_kind))
+            else:
+                _pair_in_order(work, targets_of_kind, references_of_kind)
+    return views
+
+
+def _pair_in_order(work: Workspace, targets: list[LoweredOp], references: list[LoweredOp]) -> None:
+    """Pair equally many ops of one kind that one line calls, in their order."""
+    is_single = len(targets) == 1
+    evidence = "source line and kind" + ("" if is_single else " and order")
+    for t, r in zip(targets, references, strict=True):
+        pair_completed_op(work, t, r, evidence, 0.95 if is_single else 0.85, EvidenceKind.OTHER)
+
+
+def _do_operands_contradict(
+    work: Workspace,
+    targets: list[LoweredOp],
+    references: list[LoweredOp],
+    root_partners: Mapping[Slot, Slot],
+) -> bool:
+    """Whether a view reads a tensor that is paired with another than its partner in order reads."""
+    target_graph, reference_graph = work.graphs
+    for target, reference in zip(targets, references, strict=True):
+        reads = target_graph.reads[target.positions[0]][:1]
+        roots = (target_graph.root(slot) for slot in reads)
+        expected = {root_partners[root] for root in roots if root in root_partners}
+        other_reads = reference_graph.reads[reference.positions[-1]][:1]
+        if expected and not expected & {reference_graph.root(slot) for slot in other_reads}:
+            return True
+    return False
+
+
+def _have_edges(work: Workspace) -> bool:
+    return all(graph.has_edges for graph in work.graphs)
 
 
 def _pair_same_form(
@@ -191,20 +242,32 @@ def _pair_outputs(work: Workspace, target: int, reference: int) -> None:
 def _match_by_name(
     targets: list[LoweredOp], references: list[LoweredOp]
 ) -> list[tuple[LoweredOp, LoweredOp]] | None:
-    """Pairs by name if each target has the name of exactly one reference, all different."""
+    """Pairs by name if each target has the name of exactly one reference, all different.
+
+    An op that was fused from several references, such as one split for three slices, has no partner
+    if each of these is the partner of another target.
+    """
     by_name = {name: lowered for lowered in references for name in lowered.names}
-    matched = []
+    matched, fused_from = [], []
     for lowered in targets:
         candidates = {id(by_name[name]): by_name[name] for name in lowered.names if name in by_name}
-        if len(candidates) != 1:
-            return None
-        matched.append((lowered, next(iter(candidates.values()))))
-    return matched if len({id(r) for _, r in matched}) == len(matched) else None
+        own = by_name.get(lowered.name) if lowered.name in lowered.names else None
+        if own is not None or len(candidates) == 1:
+            matched.append((lowered, own or next(iter(candidates.values()))))
+        else:
+            fused_from.append(set(candidates))
+    partners = {id(reference) for _, reference in matched}
+    is_accounted = all(candidates and candidates <= partners for candidates in fused_from)
+    return matched if len(partners) == len(matched) and is_accounted else None
 
 
 def _pair_bare_names(work: Workspace, groups: _OpsByCall) -> None:
     """Pair ops by origin if they record neither module nor line. The last of several origins is
-    the op that is completed; the others were fused into it."""
+    the op that is completed; the others were fused into it.
+
+    If no name can be checked by module and line, values check them: names of another form of the
+    program, in which numbers are shifted, count only where the values are equal.
+    """
     positions_by_reference: dict[int, list[int]] = {}
     references: dict[int, LoweredOp] = {}
     for call, lowered_ops in groups.target.items():
@@ -223,7 +286,50 @@ def _pair_bare_names(work: Workspace, groups: _OpsByCall) -> None:
                 last = max(candidates, key=lambda candidate: candidate.positions[-1])
                 positions_by_reference.setdefault(id(last), []).append(position)
                 references[id(last)] = last
-    for reference_id, positions in positions_by_reference.items():
-        reference = references[reference_id]
-        merged = LoweredOp(reference.name, reference.kind, sorted(positions), set())
-        pair_completed_op(work, merged, reference, f"made from {reference.name}", 0.95)
+    merged_ops = [
+        (
+            LoweredOp(references[key].name, references[key].kind, sorted(positions), set()),
+            references[key],
+        )
+        for key, positions in positions_by_reference.items()
+    ]
+    needs_equal_values = not groups.checked and _are_names_shifted(work, merged_ops)
+    for target, reference in merged_ops:
+        if not needs_equal_values or _have_equal_values(work, target, reference):
+            pair_completed_op(work, target, reference, f"made from {reference.name}", 0.95)
+
+
+def _are_names_shifted(work: Workspace, named_ops: list[tuple[LoweredOp, LoweredOp]]) -> bool:
+    """Whether several target ops hold the values of another reference op of their kind than their
+    names say. After an error values are those of no op, and names stay the best evidence."""
+    by_kind: dict[tuple[str, int], list[Slot]] = {}
+    graph = work.graphs[REFERENCE]
+    for _, reference in named_ops:
+        for slot in graph.outputs(reference.positions[-1])[:1]:
+            by_kind.setdefault((reference.kind, graph.count(slot)), []).append(slot)
+    shifted_count = 0
+    checks_left = _MAX_NAME_CHECKS
+    for target, reference in named_ops:
+        if _have_equal_values(work, target, reference):
+            continue
+        outputs = [s for p in target.positions for s in work.graphs[TARGET].outputs(p)]
+        for slot in outputs[-1:]:
+            key = (reference.kind, work.graphs[TARGET].count(slot))
+            namesakes = by_kind.get(key, ())[:_MAX_NAMESAKES]
+            shifted_count += any(work.fingerprints.are_equal(slot, other) for other in namesakes)
+        checks_left -= 1
+        if shifted_count >= _MIN_SHIFTED_NAMES or not checks_left:
+            break
+    return shifted_count >= _MIN_SHIFTED_NAMES
+
+
+def _have_equal_values(work: Workspace, target: LoweredOp, reference: LoweredOp) -> bool:
+    """Whether an output of the target equals the output of the reference, as far as known."""
+    outputs = [s for p in target.positions for s in work.graphs[TARGET].outputs(p)]
+    references = work.graphs[REFERENCE].outputs(reference.positions[-1])
+    return any(
+        work.view_selector.find_best_view(slot, other)[0] <= work.fingerprints.tolerance
+        for slot in outputs
+        for other in references[:1]
+        if work.graphs[TARGET].count(slot) == work.graphs[REFERENCE].count(other)
+    )
