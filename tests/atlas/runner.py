@@ -71,7 +71,10 @@ def compare_pair(name, kind, with_reach=True):
         with silence():
             _compare(outcome, pair, with_reach)
     except Exception as error:
-        outcome.error = _describe(error)
+        if kind in ("bf16", "f16") and "do not fit" in str(error):
+            outcome.refused = f"does not run in this type: {_describe(error)}"
+        else:
+            outcome.error = _describe(error)
     return outcome
 
 

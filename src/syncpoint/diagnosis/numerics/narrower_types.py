@@ -160,11 +160,14 @@ def find_coarser_ops(case: Case) -> CoarserOps | None:
 
 
 def _list_measured_ops(case: Case) -> list[tuple[Row, Introduced]]:
-    """List the ops whose introduced error is known, with that error."""
+    """List the ops whose introduced error is known, with that error. Results that must be exact,
+    such as indices, have no precision that others could be coarser than."""
     return [
         (row, row.introduced)
         for row in case.computed
-        if row.introduced is not None and row.target.key.role is Role.OUTPUT
+        if row.introduced is not None
+        and row.target.key.role is Role.OUTPUT
+        and row.preset != "exact"
     ]
 
 

@@ -1,0 +1,97 @@
+"""`python -m atlas.publish REPORTS DOCUMENT`: docs/atlas.md from the reports of the runner."""
+
+import json
+import sys
+from pathlib import Path
+
+from atlas.architecture import HELD_OUT, architectures
+from atlas.conversions import KINDS
+
+_INTRODUCTION = """\
+# The atlas: clean pairs of real architectures
+
+Each architecture is built in tiny form with random weights, from `transformers`, `diffusers`,
+`x-transformers`, `monai`, `pytorchcv` or torch's own modules. Norms and biases are perturbed, so
+that nothing is zero or one. It is compared with a conversion of itself. Nothing is wrong in such
+a pair, so nothing should be called wrong:
+
+- *large* should be empty. `transformers/bit` is an exception: ONNX Runtime folds the zero padding
+  before its max pooling, which pads with minus infinity, and its outputs are off by 0.2 % without
+  Syncpoint, too.
+- *moderate* is a remark: coarse precisions reach it by rounding alone, and so does a tensor that
+  is off while everything computed from it agrees.
+- *findings* counts pairs with a finding above a note.
+- *reach* is the share of what could be paired. A search that uses nothing of the matchers lists
+  the target tensors that equal a reference tensor, or an equal piece of one, after sorting their
+  elements. Tensors of one run with the same numbers count once.
+
+`make atlas KIND=onnx-saved` runs one kind again, `HELD_OUT=1` those that were set aside: they
+were named before the work on the rules and compared once after it.
+"""
+
+
+def read_report(path):
+    """The outcomes of one report."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+
+
+def is_known_divergence(outcome):
+    """Whether the two sides differ without Syncpoint, beyond what their precision allows."""
+    return outcome["name"] == "transformers/bit" and outcome["kind"].startswith("onnx")
+
+
+def summarize_kind(kind, outcomes):
+    """One line of the table."""
+    compared = [o for o in outcomes if not o["refused"] and not is_known_divergence(o)]
+    if not compared:
+        return ""
+    counts = {v: sum(o["verdict"] == v for o in compared) for v in ("close", "moderate")}
+    large = [o["name"] for o in compared if o["verdict"] in ("large", "amplified", "none")]
+    failed = [o["name"] for o in compared if o["error"]]
+    findings = sum(bool(o["findings"]) for o in compared)
+    possible, found = sum(o["possible"] for o in compared), sum(o["found"] for o in compared)
+    reach = f"{found / possible:.1%}" if possible else ""
+    return (
+        f"| `{kind}` | {len(compared)} | {counts['close']} ({counts['close'] / len(compared):.0%})"
+        f" | {counts['moderate']} | {len(large)} | {len(failed)} | {findings} | {reach} |"
+    )
+
+
+def write_tables(reports, suffix):
+    """The table of all kinds, and what is large in them."""
+    lines = [
+        "| kind | compared | close | moderate | large | failed | findings | reach |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    notes = []
+    for kind in (*KINDS, "analyze"):
+        outcomes = read_report(reports / f"{kind}{suffix}.json")
+        line = summarize_kind(kind, outcomes)
+        if not line:
+            continue
+        lines.append(line)
+        for outcome in outcomes:
+            is_off = outcome["verdict"] in ("large", "amplified") or outcome["error"]
+            if is_off and not is_known_divergence(outcome) and not outcome["refused"]:
+                what = outcome["error"] or (outcome["large"] or ("amplified",))[0].partition(",")[0]
+                notes.append(f"- `{kind}`, {outcome['name']}: {what[:150]}")
+    return "\n".join([*lines, "", *(["Large or failed:", "", *notes, ""] if notes else [])])
+
+
+def main(arguments):
+    """Write the document."""
+    reports, document = Path(arguments[0]), Path(arguments[1])
+    names = [name for name in architectures() if name not in HELD_OUT]
+    text = [
+        _INTRODUCTION,
+        f"## {len(names)} architectures\n",
+        write_tables(reports, ""),
+        f"## {len(HELD_OUT)} architectures that were set aside\n",
+        write_tables(reports, "-held-out"),
+        f"They are: {', '.join(sorted(HELD_OUT))}.\n",
+    ]
+    document.write_text("\n".join(text), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
