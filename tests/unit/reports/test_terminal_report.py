@@ -30,7 +30,7 @@ def compared(prefix="", known=True):
         modules = [f"{prefix}b{at}" if known else "" for at in range(4)]
         return run(*zip(names, kinds, modules, reads, arrays, strict=False))
 
-    found = compare(side(*values[:2], values[2] + 0.5, values[3]), side(*values))
+    found = compare(side(*values[:3], values[3] + 0.5), side(*values))
     source = "/far/away/models.py:42" if known else ""
     rows = [replace(row, target=replace(row.target, source=source)) for row in found.rows]
     return replace(found, rows=rows)
