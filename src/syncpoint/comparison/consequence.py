@@ -112,7 +112,11 @@ class _Readers:
 
     def __init__(self, rows: Iterable[Row], edges: Edges) -> None:
         self._rows: dict[tuple[OpKey, Part], list[Row]] = {}
+        self._misled: set[tuple[OpKey, Part]] = set()
+        """Ops with a recorded input that is off: they did read a wrong value."""
         for row in rows:
+            if row.target.key.role is Role.INPUT and row.verdict.severity:
+                self._misled.add((row.target.key.op, row.target.key.part))
             if row.target.key.role is Role.OUTPUT and row.verdict is not Verdict.NONE:
                 self._rows.setdefault((row.target.key.op, row.target.key.part), []).append(row)
         self._consumers: dict[OpKey, list[OpKey]] = {}
@@ -121,7 +125,8 @@ class _Readers:
                 self._consumers.setdefault(producer, []).append(op)
 
     def next_rows(self, op: OpKey, part: Part) -> list[Row]:
-        """The next rows on every path; none if a path ends without one, or is too long."""
+        """The next rows on every path; none if a path ends without one or is too long, or if a
+        recorded input on it is off."""
         waiting = deque(self._consumers.get(op, ()))
         visited: set[OpKey] = set()
         next_rows: list[Row] = []
@@ -130,6 +135,8 @@ class _Readers:
             if reader in visited:
                 continue
             visited.add(reader)
+            if (reader, part) in self._misled:
+                return []
             rows = self._rows.get((reader, part))
             if rows:
                 next_rows += rows

@@ -237,10 +237,13 @@ def _describe_relation(work: Workspace, target: Slot, reference: Slot) -> str:
 def _values_of(
     work: Workspace, side: int, slot: Slot, view: View | None = None
 ) -> NDArray[np.float64] | None:
-    """The first recorded values of a slot; None if they are no real numbers or too many."""
+    """The values of a slot; None if they are no reals, too many, or of several executions."""
     graph = work.graphs[side]
-    tensor = next(iter(graph.slots.get(slot, ())), None)
-    if tensor is None or tensor.count > _MAX_ELEMENTS or tensor.quantization is not None:
+    tensors = graph.slots.get(slot, [])
+    if len(tensors) != 1:
+        return None  # several executions may differ in one of them only
+    tensor = tensors[0]
+    if tensor.count > _MAX_ELEMENTS or tensor.quantization is not None:
         return None
     if DTYPES[tensor.dtype].kind is not Kind.FLOAT:
         return None

@@ -18,6 +18,8 @@ from syncpoint.metrics.verdict import Reason, ReasonCode
 from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.model import Kept, Op, OpKey, Role
 
+_MIN_FOLDED_SHARE = 0.5
+"""Share of elements that a fold changes: a few wrong rows are an error."""
 _MAX_ELEMENTS = 1 << 22
 """Maximum size of a parameter that is compared whole."""
 _MAX_OPS = 12
@@ -93,7 +95,8 @@ def _has_absorbed_ops(work: Workspace, positions: list[int], parameter: OpKey) -
 
 
 def _parameter_distance(work: Workspace, pair: SyncPoint) -> float:
-    """The distance of two parameters relative to the reference; 0 if it cannot be measured."""
+    """The distance of two parameters relative to the reference; 0 if it cannot be measured, or if
+    too few elements differ for a fold."""
     values = []
     for side, key in ((TARGET, pair.target), (REFERENCE, pair.reference)):
         run = work.graphs[side].side.run
@@ -107,6 +110,10 @@ def _parameter_distance(work: Workspace, pair: SyncPoint) -> float:
         except SyncpointError:
             return 0.0
     if values[0].size != values[1].size:
+        return 0.0
+    scale = float(np.sqrt(np.mean(values[1] ** 2))) if values[1].size else 0.0
+    is_changed = np.abs(values[0] - values[1]) > work.fingerprints.tolerance * scale
+    if is_changed.mean() < _MIN_FOLDED_SHARE:
         return 0.0
     return relative_distance(values[0], values[1])
 
