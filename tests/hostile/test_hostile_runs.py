@@ -120,7 +120,7 @@ def test_a_source_copy_that_leads_out_of_the_run_is_refused(path, tmp_path):
         ("{", "damaged"),
         ("", "damaged"),
         ("[1, 2]", "damaged"),
-        ('{"format": "other"}', "no key .format. with the value"),
+        ('{"format": "other"}', "its key .format. is missing"),
         ("[" * 200_000, "damaged"),
         ('{"format": "syncpoint-run", "format": "syncpoint-run"}', "'format' twice"),
         ('{"format": "syncpoint-run", "schema": 1, "notes": 5}', "a malformed record"),

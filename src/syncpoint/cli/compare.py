@@ -162,8 +162,8 @@ def compare(
         raise typer.Exit(_show_outcomes(outcomes, table, files, exit_rule))
     if target is None or reference is None:
         raise InputError(
-            "compare takes a target and a reference, and found "
-            + ("neither" if target is None else f"only {target}"),
+            "compare needs a target and a reference, but "
+            + ("neither was given" if target is None else f"only {target} was given"),
             cure="use syncpoint compare TARGET REFERENCE, or see syncpoint compare --help",
         )
     msprobe.check(target, reference)

@@ -89,7 +89,10 @@ def read_document(
     if not isinstance(body, dict):
         raise DamagedFileError(path, f"it holds a {type(body).__name__}, not an object", cure)
     if format_name and body.get("format") != format_name:
-        raise FormatError(f'{path} has no key "format" with the value "{format_name}"')
+        raise FormatError(
+            f'{path} is not a {format_name} file: its key "format" is missing or has another value',
+            cure="check the path",
+        )
     schema = body.get("schema")
     if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
         raise DamagedFileError(path, f"its schema is {str(schema)[:40]!r}", cure)

@@ -109,7 +109,7 @@ def walk_files(root: Path) -> Iterator[tuple[str, Stamp]]:
         if len(base.parts) > _MAX_FOLDER_DEPTH:
             raise InputError(
                 f"the folders in {root} are nested more than {_MAX_FOLDER_DEPTH} levels deep",
-                cure="name the folder of the dump itself",
+                cure="give the path of the dump's own folder, not of a folder above it",
             )
         for file in sorted(files):
             name = (base / file).as_posix()

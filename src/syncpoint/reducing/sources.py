@@ -119,7 +119,10 @@ class FolderSource(DumpSource):
             return read_npy_file(self.path, file)
         name = parse_device_name(self._full_name(file))
         if name is None:
-            raise FormatError(f"mapping.csv has no name for {file}")
+            raise FormatError(
+                f"mapping.csv has no row for {file}, so its original file name is unknown",
+                cure="copy the dump again, with its mapping.csv",
+            )
         return read_device_op_file(self.path, file, name)
 
     def _is_data(self, file: str) -> bool:

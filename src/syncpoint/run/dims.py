@@ -66,12 +66,12 @@ class Dims:
                 f"but the shape {list(shape)} has {len(shape)}",
                 cure=_CURE,
             )
-        for axis, length in zip(self.axes, shape, strict=True):
+        for index, (axis, length) in enumerate(zip(self.axes, shape, strict=True)):
             if axis.name == "1" and length != 1:
                 raise InputError(
-                    f"shape mismatch: {str(self)!r} says that an axis has length 1, "
+                    f"shape mismatch: {str(self)!r} says that axis {index} has length 1, "
                     f"but the shape is {list(shape)}",
-                    cure="give that axis a name",
+                    cure=f"give axis {index} a name",
                 )
 
     def __str__(self) -> str:

@@ -13,12 +13,14 @@ from syncpoint.run.model import Quantization
 
 
 def quantize_values(
-    values: NDArray[Any], quantization: Quantization, dtype: np.dtype[Any]
+    values: NDArray[Any], quantization: Quantization, dtype: np.dtype[Any], name: str
 ) -> NDArray[Any]:
-    """Round to the nearest stored integers of this type, halves to even, clipped to its range."""
+    """Round to the nearest stored integers of this type, halves to even, clipped to its range.
+    `name` is the tensor's, for the message."""
     if quantization.table:
         raise Unsupported(
-            "values cannot be quantized with a look-up table, only with a scale and a zero point"
+            f"{name} is quantized with a look-up table, which is not supported here; only a scale"
+            " and a zero point are"
         )
     scale, zero = (
         _broadcast_along_axis(np.asarray(x, np.float64), quantization, values.shape)

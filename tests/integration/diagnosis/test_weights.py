@@ -167,3 +167,10 @@ def test_another_checkpoint_is_one_finding():
 def test_clean_weights_are_no_finding(reference, dtype):
     found = sp.compare(make_cnn(), reference, inputs=cnn_inputs(), target_options={"dtype": dtype})
     assert not [f for f in found.findings if f.level != "note"]
+
+
+def test_a_row_of_zeros_is_looked_for_in_the_conversion(reference):
+    target = broken("classifier", lambda w: w * (torch.arange(len(w)) != 3)[:, None])
+    (found,) = sp.compare(target, reference, inputs=cnn_inputs()).findings
+    assert "has row 3 set to zero" in found.title
+    assert found.next == "check where the conversion sets row 3 of classifier.weight to zero"

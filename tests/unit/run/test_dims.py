@@ -17,7 +17,7 @@ def test_axes_and_the_groups_that_shard_them():
 def test_axes_of_length_one_need_no_name():
     found = Dims.parse("1 s 1")
     found.check((1, 7, 1))
-    with pytest.raises(InputError, match="an axis has length 1"):
+    with pytest.raises(InputError, match="axis 0 has length 1"):
         found.check((2, 7, 1))
 
 

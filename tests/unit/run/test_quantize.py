@@ -35,11 +35,13 @@ def test_the_integers_are_those_of_quantize_linear(dtype, axis):
     meaning = Quantization(
         tuple(np.atleast_1d(scale).tolist()), tuple(np.atleast_1d(zero).tolist()), axis
     )
-    found = quantize_values(x, meaning, np.dtype(dtype))
+    found = quantize_values(x, meaning, np.dtype(dtype), "x")
     assert found.dtype == dtype
     assert (found == by_onnxruntime(x, scale, zero, axis or 1)).all()
 
 
 def test_a_table_is_refused():
-    with pytest.raises(Unsupported):
-        quantize_values(np.zeros(3), Quantization((1.0,), table=(0.0, 1.0)), np.dtype(np.uint8))
+    with pytest.raises(Unsupported, match="w is quantized with a look-up table"):
+        quantize_values(
+            np.zeros(3), Quantization((1.0,), table=(0.0, 1.0)), np.dtype(np.uint8), "w"
+        )

@@ -165,7 +165,10 @@ class _ReplayCalculation(LocalCalculation):
         if undone is None:
             return values
         stored = quantize_values(
-            undone, target_tensor.quantization, DTYPES[target_tensor.dtype].numpy
+            undone,
+            target_tensor.quantization,
+            DTYPES[target_tensor.dtype].numpy,
+            row.target.label,
         )
         real = dequantize(Operand(stored, target_tensor.dtype, target_tensor.quantization))
         return View(row.view).apply(real).reshape(values.shape)

@@ -93,10 +93,14 @@ def describe_unread(case: Case, row: Row) -> str:
         return ""
     if not any(_would_show(case, r) for r in after):
         return ""
-    names = ", ".join(r.target.label for r in after[:3])
-    verb = "gives the right result, so it" if len(after) == 1 else "give the right results, so they"
-    op = "op that reads" if len(after) == 1 else "ops that read"
-    return f"the recording is wrong, not the model: the {op} it ({names}) {verb} had other values"
+    names = [r.target.label for r in after[:3]]
+    if len(after) > len(names):
+        names.append(f"{len(after) - len(names)} more")
+    reads, gives = "which reads it, gives the right result, so it", "must have read other values"
+    if len(after) > 1:
+        names = [", ".join(names[:-1]) + f" and {names[-1]}"]
+        reads = "which read it, give the right results, so they"
+    return f"the recording is wrong, not the model: {names[0]}, {reads} {gives} than those recorded"
 
 
 def was_read(case: Case, row: Row) -> bool:

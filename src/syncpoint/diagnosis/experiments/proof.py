@@ -48,11 +48,11 @@ class Proof:
     def words(self, change: str, label: str) -> str:
         """Return one sentence: the relative difference without and with the change.
 
-        `change` is an adverbial phrase such as `with inputs rounded to 10 bits`.
+        `change` is an adverbial phrase: `with inputs rounded to 10 bits in the reference`.
         """
         size = self.size or 1.0
         return (
-            f"{change}, the difference between the reference's result and {label} falls from"
+            f"{change}, its difference from the target's {label} falls from"
             f" {self.before / size:.2g} to {self.after / size:.2g} (relative)"
         )
 

@@ -177,7 +177,7 @@ class Capture:
         words = (
             "its buffer holds uninitialized memory"
             if kind
-            else "the ops that read it had other values"
+            else "the ops that read it must have read other values"
         )
         return finding_at(
             case,

@@ -24,6 +24,12 @@ from syncpoint.run.model import Role
 _HARMLESS = frozenset({"python", "platform", "numpy", "cores", "onnx", "hostname"})
 """Facts that do not change the values of a run."""
 
+_FLUSHED_WORDS = {
+    "results": "in the reference are zero in the target",
+    "inputs": "count as zero in the target",
+}
+"""What happens to subnormal numbers, by where they are."""
+
 
 class Environment:
     """Environments and hardware that differ."""
@@ -69,7 +75,7 @@ class Environment:
             [*guilty, *others],
             (
                 extent,
-                first.words("with inputs rounded to 10 bits", row.target.label),
+                first.words("with inputs rounded to 10 bits in the reference", row.target.label),
             ),
             "turn TF32 off: torch.set_float32_matmul_precision('highest') or"
             " NVIDIA_TF32_OVERRIDE=0",
@@ -110,9 +116,9 @@ class Environment:
                 0.93,
                 [row],
                 (
-                    f"{lost.count:,} of its {lost.where} below {lost.min_normal:.3g} are zero in"
-                    " the target",
-                    lost.proof.words("with these set to zero", row.target.label),
+                    f"{lost.count:,} {lost.where} with a magnitude below {lost.min_normal:.3g}"
+                    f" {_FLUSHED_WORDS[lost.where]}",
+                    lost.proof.words("with these set to zero in the reference", row.target.label),
                 ),
                 "turn flush-to-zero off: torch.set_flush_denormal(False), or build without"
                 " -ffast-math",

@@ -49,6 +49,13 @@ _ORDER_OF_INPUTS = frozenset(
     {"halves-exchanged", "parts-exchanged", "operands-swapped", "concat-order", "joined-order"}
 )
 """Variants that read the same inputs in another order."""
+_WITHOUT_ATTRIBUTE = frozenset(
+    {
+        *("scale", "offset", "scale-and-offset", "offsets-along-axis", "factors-along-axis"),
+        *("pool-sum", "slice-zero", "first-repeated", "reversed"),
+    }
+)
+"""Variants that no attribute of the op selects."""
 _MAX_SIGMAS_TO_STATE = 1000
 """A distance from chance above this is beyond doubt, and its number says nothing."""
 _PREPARING = TRANSPARENT - {"identity", "quantize", "dequantize"} | {
@@ -110,15 +117,15 @@ class Implementation:
         subject = _name_subject(case, [r for r, _ in pairs], best)
         is_quiet = not case.is_off
         evidence = [_describe_introduced(row)] if row.introduced and row.introduced.rmse else []
-        if best.is_complete or best.share > 0.5:
+        if (best.is_complete or best.share > 0.5) and best.variant_rms < best.reference_rms:
             evidence.append(
-                "with this change the difference between the reference's op and the target falls"
+                "with this fault put into the reference's op, its difference from the target falls"
                 f" from {best.reference_rms:.2g} to {best.variant_rms:.2g} (RMS)"
             )
         if best.sigmas and not best.is_complete:
             evidence.append(
-                "the change explains the error: its effect, scaled by"
-                f" {best.projection:.2f}, fits best{_describe_sigmas(best.sigmas)}"
+                "the fault also explains the size of the error (best-fit factor"
+                f" {best.projection:.2f}{_describe_sigmas(best.sigmas)})"
             )
         evidence += (
             _list_differing_attributes(case, row) if best.hypothesis.kind != "attributes" else []
@@ -155,13 +162,13 @@ class Implementation:
                 f"the target has {count} {joined} before {subject}; the reference has no such"
                 f" {these}"
             )
-            change = f"with {joined} added"
+            change = f"with {joined} added to the reference"
             cure = f"remove {joined} from the target"
             if prepares:
                 cure += f", or prepare {tensor} without this step"
         else:
             title = f"{subject} reads {tensor} directly; the reference applies {joined} first"
-            change = f"without {joined}"
+            change = f"without {joined} in the reference"
             cure = f"find where the conversion drops {joined}"
             if prepares:
                 cure = f"add {joined} to the target, or prepare {tensor} with this step"
@@ -194,14 +201,19 @@ class Implementation:
             evidence.append(_describe_peers(row.target.type, len(alike), len(off)))
         evidence += _list_differing_attributes(case, row)
         label, reference_label = _label(case, row), _reference_label(case, row)
-        origin = "the reference's op" if label == reference_label else reference_label
+        is_same = label == reference_label
+        origin = (
+            "the reference's op"
+            if is_same
+            else f"its counterpart in the reference, {reference_label}"
+        )
         return finding_at(
             case,
             row,
             self.name,
             "unexplained",
-            f"{name_op(row, label)} differs from {origin} on the same inputs; no known fault"
-            " explains it"
+            f"{name_op(row, label)} differs from {origin}{'' if is_same else ','} on the same"
+            " inputs; no known fault explains it"
             if row.introduced is not None
             else f"{name_op(row, label)} differs from {origin}; no known fault explains it",
             0.5,
@@ -334,6 +346,9 @@ def _label_in_place(row: Row) -> str:
 def _advise(best: VariantMatch, name: str, *, is_fused: bool = False) -> str:
     """Return the next step for a variant, by its kind."""
     kind, op = best.hypothesis.kind, str(best.op.key)
+    if best.hypothesis.setting and not (is_fused and name != op):
+        argument, value = best.hypothesis.setting
+        return f"set {argument} of {name} to {value}"
     if kind.endswith("-missing"):
         what = f"the bias of {op}" if kind == "bias-missing" else op
         return f"find where the conversion drops {what}"
@@ -352,10 +367,16 @@ def _advise(best: VariantMatch, name: str, *, is_fused: bool = False) -> str:
         return f"check whether the conversion folds {op} into another op and also keeps {op}"
     if kind.startswith(("weight-", "kernel-", "groups-")):
         return f"check the layout in which the conversion passes the weight of {op}"
+    if kind == "layout-order":
+        return f"check the axis order in which the conversion passes the input of {op}"
     if kind.startswith(("layout-", "axes-", "transpose-", "concat-", "shifted")):
         return f"compare the axis order of {name} in the target with that of {op} in the reference"
     if is_fused and name != op:
         return f"look in the code of {name} for the part that computes {op}"
+    if kind.endswith("-instead"):
+        return f"check which op the conversion writes for {op}"
+    if kind.startswith("rotation-") or kind in _WITHOUT_ATTRIBUTE:
+        return f"check how the conversion writes {op}"
     if name == op:
         return f"compare the attributes of {op} in the target and in the reference"
     return f"compare the attributes of {name} in the target with those of {op} in the reference"
@@ -370,7 +391,10 @@ def _advise_inspection(case: Case, row: Row) -> str:
         return f"compare again with {options}, which runs the ops of {kind} one by one"
     if not kind:
         return f"inspect the op that produced {_label(case, row)}"
-    return f"run {_label(case, row)} ({kind}) alone with the recorded inputs"
+    return (
+        f"run {_label(case, row)} ({kind}) alone with the recorded inputs; if its result is still"
+        " wrong, its implementation is at fault, else the recording or what surrounds it"
+    )
 
 
 def _label(case: Case, row: Row) -> str:
@@ -407,7 +431,9 @@ def _describe_introduced(row: Row) -> str:
 
 def _describe_sigmas(sigmas: float) -> str:
     """Return how far a fitted effect is from chance; "" if that is beyond doubt."""
-    return f" ({sigmas:,.0f} standard deviations)" if sigmas < _MAX_SIGMAS_TO_STATE else ""
+    return (
+        f", {sigmas:,.0f} standard deviations from chance" if sigmas < _MAX_SIGMAS_TO_STATE else ""
+    )
 
 
 def _describe_peers(kind: str, count: int, off: int) -> str:
@@ -429,9 +455,8 @@ def _list_differing_attributes(case: Case, row: Row) -> list[str]:
         return []
     target, reference = target_op.attributes, reference_op.attributes
     return [
-        f"its attribute {name} is {_short(target[name])} in the target, {_short(reference[name])}"
-        " in"
-        " the reference"
+        f"its argument `{name}` is {_short(target[name])} in the target, {_short(reference[name])}"
+        " in the reference"
         for name in reference
         if name in target and bool(target[name] != reference[name])
     ][:2]

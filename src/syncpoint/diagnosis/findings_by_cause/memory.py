@@ -109,10 +109,11 @@ class Memory:
                 if proof is None:
                     continue
                 label = maker.target.label
-                change = f"with {other.target.label} in place of {label}"
+                change = f"with {other.target.label} in place of {label} in the reference"
                 evidence = (
                     proof.words(change, row.target.label),
-                    f"by the graph it reads {label}, not {other.target.label}",
+                    f"according to the graph, {row.target.label} reads {label}, not"
+                    f" {other.target.label}",
                 )
                 confidence = 0.93 if reads else 0.6
                 return self._finding(

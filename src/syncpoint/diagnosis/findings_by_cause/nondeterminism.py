@@ -120,7 +120,13 @@ def _compare_with_noise(case: Case, noise: dict[TensorKey, float]) -> str:
             f"the noise is at most {max(noise.values()):.2g} (RMS), too small to explain the error"
         )
     most = max(error_of(row) / noise[row.target.key] for row in within)
+    label = within[0].target.label
+    if round(most, 1) <= 1:
+        return (
+            f"{label} differs no more from the reference than from a second run of the target"
+            f" (ratio {most:.1f})"
+        )
     return (
-        f"{within[0].target.label} differs from the reference by at most {most:.1f} times as much"
-        " as from a second run of itself"
+        f"{label} differs at most {most:.1f} times as much from the reference as from a second run"
+        " of the target"
     )

@@ -254,15 +254,14 @@ class Overflow:
                 evidence=(
                     *head.evidence,
                     f"{label} is 0 in {lost.count:,} elements where the reference has up to"
-                    f" {number(lost.value)}; the smallest value of {name} is"
+                    f" {number(lost.value)}; the smallest positive value of {name} is"
                     f" {number(lost.min_positive)}",
-                    f"the reference's {row.target.type} gives NaN or inf on these inputs too",
+                    _describe_right_op(row),
                 ),
                 next=_advise_underflow(row, label),
                 rows=(*head.rows, case.place[lost.row.target.key]),
             )
-        line = f"the reference's {row.target.type} gives NaN or inf on these inputs too"
-        return replace(head, confidence=0.6, evidence=(*head.evidence, line))
+        return replace(head, confidence=0.6, evidence=(*head.evidence, _describe_right_op(row)))
 
     def _report_by_statistics(self, case: Case, row: Row) -> Finding | None:
         numbers = row.numbers or {}
@@ -299,13 +298,13 @@ class Overflow:
         self, case: Case, row: Row, cut: Clipping, noise: float | None = None
     ) -> Finding:
         effect = (
-            f"if the reference's {cut.what} is clipped in the same way, the difference falls from"
-            f" {number(cut.error)} to {number(cut.residual)} (RMS)"
+            f"if the reference's {cut.what} is clipped in the same way, the reference's difference"
+            f" from the target falls from {number(cut.error)} to {number(cut.residual)} (RMS)"
         )
         if noise is None:
             effect = (
-                f"clipping causes an RMS error of {number(cut.error)}, rounding one of"
-                f" {number(cut.residual)}"
+                f"the RMS error is {number(cut.error)} from clipping and {number(cut.residual)}"
+                " from rounding"
             )
         is_exact = noise is None or (noise > 0 and cut.residual <= 4 * noise)
         return finding_at(
@@ -424,7 +423,11 @@ def _add_inside(
 ) -> Finding:
     row = experiment.row
     name = long_name(row.target.dtype)
-    top = number(DTYPES[row.target.dtype].max)
+    limit = (
+        f"exp overflows {name} above {np.log(ceiling(row.target.dtype)):.4g}"
+        if one.kind == "softmax"
+        else f"the maximum of {name} is {number(DTYPES[row.target.dtype].max)}"
+    )
     is_last = one.op.key == experiment.ops[-1].key
     inner = str(one.op.key)
     label = row.target.label if is_last or inner == row.target.label else inner
@@ -440,8 +443,15 @@ def _add_inside(
         title=f"{subject} overflows {name} in an intermediate value",
         reference_ops=tuple(dict.fromkeys((str(one.op.key), *head.reference_ops))),
         confidence=0.92 if one.certain and precise >= 0.9 else 0.75,
-        evidence=(*head.evidence, f"{one.description}; the maximum of {name} is {top}"),
+        evidence=(*head.evidence, f"{one.description}; {limit}"),
         next=cures.get(one.kind, f"keep {label} in float32 or bfloat16"),
+    )
+
+
+def _describe_right_op(row: Row) -> str:
+    return (
+        f"{row.target.label} itself is right: the reference's {row.reference.label} gives NaN or"
+        " inf on these inputs too"
     )
 
 

@@ -97,7 +97,7 @@ class Precision:
             steps = f" ({number(one.shift / one.step)} quantization steps)" if one.step else ""
             evidence: tuple[str, ...] = (
                 f"its {what} is shifted by {number(one.shift)}{steps} everywhere",
-                "with this shift the difference between the reference and the target falls from"
+                "with this shift in the reference, its difference from the target falls from"
                 f" {number(one.error)} to {number(one.residual)} (RMS){allowed}",
             )
             kind = "zero-point"
@@ -114,7 +114,7 @@ class Precision:
         else:
             evidence = (
                 f"its {what} is {number(one.factor)} times the reference's",
-                "with this factor the difference between the reference and the target falls from"
+                "with this factor in the reference, its difference from the target falls from"
                 f" {number(one.error)} to {number(one.residual)} (RMS){allowed}",
             )
             if one.step and what == one.what:
@@ -142,7 +142,7 @@ class Precision:
         evidence = [f"its error is {number(one.error)} (RMS), far above {own_type} rounding"]
         if one.reproduces:
             evidence.append(
-                f"with {one.where} rounded to {name}, the difference between the reference and the"
+                f"with {one.where} rounded to {name} in the reference, its difference from the"
                 f" target falls from {number(one.error)} to {number(one.residual)} (RMS)"
             )
         if one.all_representable:
@@ -304,7 +304,7 @@ def _report_quantization_noise(case: Case, outputs: list[Row]) -> Finding:
         "quantization is too coarse for the output; no single op is at fault",
         0.8,
         [
-            "every op has the error that its integers cause, and no more",
+            "the error of every op is explained by its quantization",
             *_describe_loss(lossy[:_MAX_NAMED_OPS]),
             *_describe_gain(measured, worth),
             *_share_of_compression(case),
@@ -353,7 +353,7 @@ def _describe_loss(worst: list[Row]) -> list[str]:
 def _describe_gain(measured: list[PrecisionGain], worth: list[PrecisionGain]) -> list[str]:
     if worth:
         gains = ", ".join(f"{c.row.target.label} {c.gain:.1f} dB" for c in worth)
-        return [f"gain of the outputs with one op and its inputs in float: {gains}"]
+        return [f"SQNR gained at the output by keeping one op and its inputs in float: {gains}"]
     if measured:
         return [
             f"with any one of {len(measured)} ops in float the outputs gain less than"

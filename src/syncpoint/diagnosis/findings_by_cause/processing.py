@@ -218,8 +218,10 @@ def _describe_fit(relation: Relation, target: Values, reference: Values) -> str:
     before, after = distance(reference, target), measure_residual(relation, target, reference)
     if before == inf:
         return f"with this change the outputs differ by {number(after)} (relative)"
+    sides = ("target", "reference")
+    changed, other = sides if relation.kind.endswith("-missing") else sides[::-1]
     return (
-        "with this change the difference between the outputs falls from"
+        f"with this change to the {changed}'s output, its difference from the {other}'s falls from"
         f" {number(before)} to {number(after)} (relative)"
     )
 

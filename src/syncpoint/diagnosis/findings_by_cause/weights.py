@@ -128,7 +128,7 @@ class Weights:
             module=next((g.target.module or g.reference.module for g in readers), ""),
             source=next((g.target.source or g.reference.source for g in readers), ""),
             evidence=(*_describe_error(row), *effect.evidence),
-            next=_advise(kind, label),
+            next=_advise(kind, label, words),
             rows=tuple(case.place[r.target.key] for r in [row, *effect.rows]),
         )
 
@@ -172,8 +172,8 @@ class Weights:
             kind,
             f"{name_op(row)} reads {name} for {label}; it {what}",
             0.96,
-            (proof.words(f"with {name} for {label}", row.target.label),),
-            _advise(kind, label),
+            (proof.words(f"with {name} for {label} in the reference", row.target.label),),
+            _advise(kind, label, what),
         )
 
     def _report_inferred(
@@ -205,10 +205,10 @@ class Weights:
             _describe_use(name_op(row), label, inferred.words),
             inferred.confidence,
             (
-                inferred.proof.words("with this weight", row.target.label),
+                inferred.proof.words("with this weight in the reference", row.target.label),
                 "the target recorded no weights; this one is inferred from its results",
             ),
-            _advise(inferred.kind, label),
+            _advise(inferred.kind, label, inferred.words),
         )
 
 
@@ -233,7 +233,10 @@ def _describe_error(row: Row) -> list[str]:
     return [f"it differs by {of_norm(rel)}; max absolute error {most:.3g}"]
 
 
-def _advise(kind: str, label: str) -> str:
+def _advise(kind: str, label: str, words: str) -> str:
+    part, is_zeroed, _ = words.removeprefix("has ").partition(" set to zero;")
+    if is_zeroed:
+        return f"check where the conversion sets {part} of {label} to zero"
     return {
         "rounded": f"keep {label} in float32 when the model is converted or saved",
         "transposed": f"check the layout in which the conversion writes {label}",

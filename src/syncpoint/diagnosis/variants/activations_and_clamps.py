@@ -161,16 +161,18 @@ def _vary_slope(tested_op: OpUnderTest, x: Array) -> Iterator[Hypothesis]:
     comparison = (
         f" instead of {reference_slope:g}" if isinstance(reference_slope, int | float) else ""
     )
+    setting = ("the slope", f"{reference_slope:g}") if comparison else None
     for slope in (0.01, 0.1, 0.2, 0.3):
         text = f"uses slope {slope:g}{comparison}"
-        yield Hypothesis("leaky-slope", text, leaky(x, slope), simplicity=2)
+        yield Hypothesis("leaky-slope", text, leaky(x, slope), setting=setting, simplicity=2)
     if tested_op.target is not None:
         below = tested_op.without_masked((x < 0) & np.isfinite(x) & np.isfinite(tested_op.target))
         energy = float(np.sum(np.square(x[below])))
         if energy:
             slope = float(np.sum(x[below] * tested_op.target[below])) / energy
             text = f"uses slope {slope:.4g}{comparison}"
-            yield Hypothesis("leaky-slope", text, leaky(x, slope), simplicity=1, solved=1)
+            value = leaky(x, slope)
+            yield Hypothesis("leaky-slope", text, value, setting=setting, simplicity=1, solved=1)
 
 
 def _fit_bounds(tested_op: OpUnderTest, x: Array, tensor_text: str) -> Iterator[Hypothesis]:

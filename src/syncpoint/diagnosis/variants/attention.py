@@ -393,7 +393,13 @@ def _vary_triangle(tested_op: OpUnderTest) -> Iterator[Hypothesis]:
     diagonal = int(tested_op.attribute("diagonal", "k", default=0))
     for step in (1, -1):
         text = f"cuts its triangle at diagonal {diagonal + step} instead of {diagonal}"
-        yield Hypothesis("causal-off-by-one", text, cut(x, diagonal + step), simplicity=3)
+        yield Hypothesis(
+            "causal-off-by-one",
+            text,
+            cut(x, diagonal + step),
+            setting=("the diagonal", str(diagonal)),
+            simplicity=3,
+        )
     yield Hypothesis(
         "causal-missing",
         f"returns its input unchanged; the reference applies {tested_op.kind}",

@@ -386,7 +386,8 @@ def vary_batch_norm(tested_op: OpUnderTest) -> Iterable[Hypothesis]:
             value = tested_op.run_with_settings(eps=other)
             if value is not None:
                 text = f"uses epsilon {other:g} instead of {eps:g}"
-                yield Hypothesis("epsilon", text, value, subtle=True, simplicity=2)
+                setting = ("epsilon", f"{eps:g}")
+                yield Hypothesis("epsilon", text, value, setting=setting, subtle=True, simplicity=2)
     value = tested_op.run_with_settings(outside=True)
     if value is not None:
         text = f"adds its epsilon {eps:g} outside the square root"

@@ -99,6 +99,8 @@ class Hypothesis:
     _: KW_ONLY
     next: str = ""
     """Advice for the user; "" for the default advice."""
+    setting: tuple[str, str] | None = None
+    """What to set to which value, where the variant is a wrong value of one argument."""
     subtle: bool = False
     """The difference to the op may be smaller than the rounding error of a 16-bit dtype."""
     simplicity: int = 0

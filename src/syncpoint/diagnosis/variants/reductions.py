@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -83,16 +84,18 @@ def _vary_settings(tested_op: OpUnderTest, x: Any) -> Iterator[Hypothesis]:
     assert tested_op.bound is not None
     settings = tested_op.bound.settings
     reference_text = _TEXT_BY_KIND.get(settings["kind"], settings["kind"])
+    advice = f"check which reduction the conversion writes for {tested_op.op.key}"
     for kind, text in _TEXT_BY_KIND.items():
         if kind != settings["kind"]:
             simplicity = 2 if {kind, settings["kind"]} == {"sum", "mean"} else 1
-            yield from variant_with_settings(
+            for hypothesis in variant_with_settings(
                 tested_op,
                 f"{kind}-instead",
                 f"computes {text} instead of {reference_text}",
                 simplicity,
                 kind=kind,
-            )
+            ):
+                yield replace(hypothesis, next=advice)
     if settings["kind"] in ("var", "std"):
         correction = 0.0 if settings.get("correction") else 1.0
         text = (

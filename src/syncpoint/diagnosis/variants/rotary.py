@@ -13,6 +13,8 @@ from syncpoint.run.model import Edge
 
 Values = NDArray[np.float64]
 
+_PAIRS_TEXT = "applies the rotary embedding to {} instead of to {}"
+
 
 def vary_rotary(tested_op: OpUnderTest) -> Iterable[Hypothesis]:
     """Vary the steps of a rotation: `x * cos + rotated(x) * sin`."""
@@ -59,10 +61,13 @@ def _vary_concatenation(tested_op: OpUnderTest) -> Iterator[Hypothesis]:
         return
     x = np.concatenate([second, -first], axis)
     yield Hypothesis(
-        "rotation-sign", "rotates in the opposite direction", -tested_op.output, simplicity=2
+        "rotation-sign",
+        "applies the rotary embedding in the opposite direction",
+        -tested_op.output,
+        simplicity=2,
     )
     if axis in (-1, tested_op.output.ndim - 1):
-        text = "rotates neighboring elements instead of halves"
+        text = _PAIRS_TEXT.format("neighboring elements (interleaved)", "halves")
         yield Hypothesis("rotation-interleaved", text, _rotate_neighbors(x), simplicity=1)
 
 
@@ -140,14 +145,14 @@ def _vary_rotation(
         (_rotate_halves, _rotate_neighbors) if is_by_halves else (_rotate_neighbors, _rotate_halves)
     )
     width = x.shape[-1]
-    text = "rotates in the opposite direction"
+    text = "applies the rotary embedding in the opposite direction"
     yield Hypothesis("rotation-sign", text, x * cosine - rotate(x) * sine, simplicity=3)
-    text = "does not rotate its input"
+    text = "does not apply the rotary embedding to its input"
     yield Hypothesis("rotation-missing", text, x, simplicity=3)
     text = "swaps sine and cosine"
     yield Hypothesis("sine-cosine-exchanged", text, x * sine + rotate(x) * cosine, simplicity=2)
-    pairs = ("neighboring elements", "halves")
-    text = f"rotates {pairs[not is_by_halves]} instead of {pairs[is_by_halves]}"
+    pairs = ("neighboring elements (interleaved)", "halves")
+    text = _PAIRS_TEXT.format(pairs[not is_by_halves], pairs[is_by_halves])
     kind = "rotation-interleaved" if is_by_halves else "rotation-by-halves"
     yield Hypothesis(kind, text, x * cosine + rotate_otherwise(x) * sine, simplicity=1)
     if cosine.shape[-1] == width:
@@ -159,14 +164,14 @@ def _vary_rotation(
     first_half = x[..., : width // 2]
     tables = [t[..., : width // 2] for t in (cosine, sine)]
     half_rotated[..., : width // 2] = first_half * tables[0] + rotate(first_half) * tables[1]
-    text = "rotates only half of its width"
+    text = "applies the rotary embedding to only half of its width"
     yield Hypothesis("rotation-half", text, half_rotated, simplicity=1)
     angle_step = _angle_step(cosine, sine)
     if angle_step is None:
         return
     for direction, step in (("later", angle_step), ("earlier", np.conj(angle_step))):
         angles = (cosine + 1j * sine) * step
-        text = f"rotates by the angles of one position {direction}"
+        text = f"applies the rotary embedding with the angles of one position {direction}"
         value = x * angles.real + rotate(x) * angles.imag
         yield Hypothesis("position-offset", text, value, simplicity=2)
 

@@ -118,8 +118,10 @@ def find_declared_variant(experiment: RegionExperiment, target_op: Op) -> list[V
             differences = ", ".join(
                 f"{n} {v} instead of {op.attributes[n]}" for n, v in other_attributes.items()
             )
-            names = " and ".join(other_attributes)
-            advice = f"set {names} of {target_op.key} in the target as in the reference"
+            settings = " and ".join(
+                f"{n} of {target_op.key} to {op.attributes[n]}" for n in other_attributes
+            )
+            advice = f"set {settings} in the target"
             hypothesis = Hypothesis("attributes", f"has {differences}", outputs[0], next=advice)
             match = scorer.score(op, hypothesis, value)
             if match is not None and (match.is_complete or match.share >= _MIN_ENERGY_SHARE):

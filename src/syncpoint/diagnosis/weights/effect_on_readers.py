@@ -34,8 +34,9 @@ class Effect:
     def evidence(self) -> list[str]:
         """Evidence from running the readers with the target's parameters."""
         return [
-            proof.words(f"with the target's {names}", reader.target.label)
+            proof.words(f"with the target's {names} in the reference", reader.target.label)
             for reader, proof, names in self.proofs[:2]
+            if proof.after < proof.before
         ]
 
 

@@ -145,8 +145,8 @@ class Compilation:
 
         if config.cpp_wrapper:
             raise Unsupported(
-                "compiled code with cpp_wrapper=true cannot be watched",
-                cure="leave cpp_wrapper out",
+                "intermediate values cannot be recorded from code compiled with cpp_wrapper=true",
+                cure="set cpp_wrapper=false",
             )
         emitter = HookEmitter()
         with emit_hooks(emitter):

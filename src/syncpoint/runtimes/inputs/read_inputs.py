@@ -106,7 +106,7 @@ def _read_files(text: str, paths: Sequence[Path]) -> list[Inputs]:
     ]
     if not samples:
         raise InputError(
-            f"no files of inputs ({', '.join(ARRAY_SUFFIXES)}) in {text!r}",
+            f"no input files ({', '.join(ARRAY_SUFFIXES)}) in {text!r}",
             cure="check the path",
         )
     return samples
@@ -201,7 +201,8 @@ def read_array_file(path: Path) -> Inputs:
             cure="check that the file exists and that you may read it",
         ) from error
     raise InputError(
-        f"{path.name!r} is not a file of inputs ({', '.join(ARRAY_SUFFIXES)})",
+        f"{path.name!r} is not an input file: its suffix must be one of"
+        f" {', '.join(ARRAY_SUFFIXES)}",
         cure="give such a file, a run, module:function, random[:seed], zeros or ones",
     )
 

@@ -174,7 +174,7 @@ class OnnxReplay(OnnxCapture):
         if replacement is None:
             return
         quantization = self._find_quantization(value, array)
-        converted = _convert_like(replacement.reshape(model_array.shape), array, quantization)
+        converted = _convert_like(replacement.reshape(model_array.shape), array, quantization, name)
         layout = self._graph.provenance.layouts.get(name)
         if layout == BLOCKED and array.ndim > 2:
             converted = block_like(converted, array)
@@ -187,7 +187,9 @@ def _output_names(node: ir.Node | None) -> list[str]:
     return [o.name for o in node.outputs if o.name] if node is not None else []
 
 
-def _convert_like(values: Array, output: Array, quantization: Quantization | None) -> Array:
+def _convert_like(
+    values: Array, output: Array, quantization: Quantization | None, name: str
+) -> Array:
     """Convert values to the type of an op's output, and to the grid of its integers."""
     if values.dtype == output.dtype:
         return values
@@ -196,7 +198,7 @@ def _convert_like(values: Array, output: Array, quantization: Quantization | Non
         return np.asarray(values != 0)
     if kinds == (Kind.FLOAT, Kind.INT):
         if quantization is not None:
-            return quantize_values(values, quantization, output.dtype)
+            return quantize_values(values, quantization, output.dtype, name)
         values = np.rint(values)
     with np.errstate(over="ignore", invalid="ignore"):
         return values.astype(output.dtype)

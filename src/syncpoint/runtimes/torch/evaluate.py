@@ -291,7 +291,7 @@ def choose_program(
     if not programs:
         raise InputError(
             "the session has not run any inputs yet",
-            cure="call run or prepare before",
+            cure="call run or prepare first",
         )
     last = preferred or programs[-1]
     for key in region.ops:

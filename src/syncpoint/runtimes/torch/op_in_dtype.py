@@ -65,7 +65,8 @@ def check_can_change_dtype(node: Node) -> None:
         )
     if node.target is aten.view.dtype:
         raise Unsupported(
-            f"{node.name} cannot change its type: it reads the bits of a number as another type",
+            f"the type of {node.name} cannot be changed: it is a bitcast, whose result depends on"
+            " the exact type",
             cure="choose another op",
         )
 

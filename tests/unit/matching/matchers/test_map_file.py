@@ -189,5 +189,5 @@ def test_model_outputs_are_transposed_too():
 def test_axes_that_fit_nothing_are_an_error():
     with pytest.raises(InputError, match="no tensor of the target matches 'a'"):
         matched(dump("a"), dump("a"), {"dims": {"target": {"a": "n c h"}}})
-    with pytest.raises(InputError, match="an axis has length 1, but the shape is"):
+    with pytest.raises(InputError, match="axis 0 has length 1, but the shape is"):
         matched(dump("a"), dump("a"), {"dims": {"target": {"a": "1 c"}}})

@@ -151,5 +151,5 @@ def test_hostile_files_are_refused_in_one_line(in_folder):
     with pytest.raises(InputError, match="no such file"):
         read_inputs("gone.npz")
     (in_folder / "bare").mkdir()
-    with pytest.raises(InputError, match=r"no files of inputs .* in 'bare'"):
+    with pytest.raises(InputError, match=r"no input files .* in 'bare'"):
         read_inputs("bare")
