@@ -349,16 +349,8 @@ def _advise(best: VariantMatch, name: str, *, is_fused: bool = False) -> str:
     if best.hypothesis.setting and not (is_fused and name != op):
         argument, value = best.hypothesis.setting
         return f"set {argument} of {name} to {value}"
-    if kind.endswith("-missing"):
-        what = f"the bias of {op}" if kind == "bias-missing" else op
-        return f"find where the conversion drops {what}"
-    if kind == "mask-ignored":
-        return f"find where the conversion drops the mask of {op}"
-    if kind.endswith("-added"):
-        extra = kind.removesuffix("-added").replace("-", " ").replace("causal", "causal mask")
-        return f"find where the conversion adds the {extra} to {name}"
-    if kind.endswith("-before"):
-        return f"find where the conversion adds the {kind.removesuffix('-before')} before {name}"
+    if change := _advise_on_dropped_or_added(kind, op, name):
+        return change
     if kind in _ORDER_OF_INPUTS:
         return f"check the order in which the conversion passes the inputs of {op}"
     if kind == "batch_norm-unloaded":
@@ -380,6 +372,21 @@ def _advise(best: VariantMatch, name: str, *, is_fused: bool = False) -> str:
     if name == op:
         return f"compare the attributes of {op} in the target and in the reference"
     return f"compare the attributes of {name} in the target with those of {op} in the reference"
+
+
+def _advise_on_dropped_or_added(kind: str, op: str, name: str) -> str:
+    """Return the next step for what the conversion drops or adds; "" for other kinds."""
+    if kind.endswith("-missing"):
+        what = f"the bias of {op}" if kind == "bias-missing" else op
+        return f"find where the conversion drops {what}"
+    if kind == "mask-ignored":
+        return f"find where the conversion drops the mask of {op}"
+    if kind.endswith("-added"):
+        extra = kind.removesuffix("-added").replace("-", " ").replace("causal", "causal mask")
+        return f"find where the conversion adds the {extra} to {name}"
+    if kind.endswith("-before"):
+        return f"find where the conversion adds the {kind.removesuffix('-before')} before {name}"
+    return ""
 
 
 def _advise_inspection(case: Case, row: Row) -> str:
