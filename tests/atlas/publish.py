@@ -1,4 +1,4 @@
-"""`python -m atlas.publish REPORTS DOCUMENT`: docs/atlas.md from the reports of the runner."""
+"""`python -m atlas.publish REPORTS DOCUMENT [REMARK]`: docs/atlas.md from the runner's reports."""
 
 import json
 import sys
@@ -81,10 +81,12 @@ def write_tables(reports, suffix):
 def main(arguments):
     """Write the document."""
     reports, document = Path(arguments[0]), Path(arguments[1])
+    remark = [f"{arguments[2]}\n"] if len(arguments) > 2 else []
     names = [name for name in architectures() if name not in HELD_OUT]
     text = [
         _INTRODUCTION,
         f"## {len(names)} architectures\n",
+        *remark,
         write_tables(reports, ""),
         f"## {len(HELD_OUT)} architectures that were set aside\n",
         write_tables(reports, "-held-out"),
