@@ -1,4 +1,4 @@
-"""The torch device of a name, and the facts of a run: versions, CPU, threads, numeric settings."""
+"""The facts of a run with torch: versions, CPU, threads, numeric settings."""
 
 from __future__ import annotations
 
@@ -8,22 +8,7 @@ import platform
 import numpy as np
 import torch
 
-from syncpoint.errors import InputError
 from syncpoint.runtimes.environment import read_cpu_flags, read_cpu_name
-from syncpoint.runtimes.exception_text import one_line
-
-
-def resolve_device(name: str) -> torch.device:
-    """The torch device called `name`, with its index where it has one."""
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise InputError(
-            f"torch cannot use the device {name!r}: {one_line(error)}",
-            cure="choose a device such as cpu or cuda:0",
-        ) from None
-    return torch.empty(0, device=device).device
 
 
 def describe_torch_environment() -> dict[str, str]:

@@ -22,7 +22,6 @@ from syncpoint.errors import CaptureError, InputError
 from syncpoint.runtimes.exception_text import one_line
 from syncpoint.runtimes.import_path import load_object
 from syncpoint.runtimes.torch.arrays import dtype_name, torch_dtype
-from syncpoint.runtimes.torch.environment import resolve_device
 from syncpoint.runtimes.torch.node_metadata import class_name
 from syncpoint.runtimes.torch.silence import silence_torch
 from syncpoint.runtimes.torch.torchscript import ScriptSource
@@ -275,3 +274,16 @@ def _program_signature(program: ExportedProgram) -> inspect.Signature:
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in kwargs.context
     ]
     return inspect.Signature(parameters)
+
+
+def resolve_device(name: str) -> torch.device:
+    """The torch device called `name`, with its index where it has one."""
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise InputError(
+            f"torch cannot use the device {name!r}: {one_line(error)}",
+            cure="choose a device such as cpu or cuda:0",
+        ) from None
+    return torch.empty(0, device=device).device

@@ -10,8 +10,9 @@ from syncpoint.ascend.dumps.torchair_run import TreeRun, tree_run
 from syncpoint.ascend.dumps.torchair_tree import DumpKind, Tree, find_tree
 from syncpoint.ascend.matching.logical_run import logical_run
 from syncpoint.ascend.matching.torchair.fused_ops import GraphNames, external_inputs
-from syncpoint.ascend.matching.torchair.fx_and_ge_references import FxPlanner, GePlanner
 from syncpoint.ascend.matching.torchair.graph_pairs import assign_graph_files, pair_graphs
+from syncpoint.ascend.matching.torchair.plan_against_fx import FxPlanner
+from syncpoint.ascend.matching.torchair.plan_against_unfused_ge import GePlanner
 from syncpoint.ascend.matching.torchair.planner import GraphPlan, GraphPlanner
 from syncpoint.ascend.mode.torchair.derived_tensors import add_derived, reduce_to_min_max
 from syncpoint.ascend.mode.torchair.options import TorchairFlags
