@@ -19,7 +19,7 @@ import numpy as np
 
 from syncpoint.comparison.build_rows import build_rows
 from syncpoint.comparison.engine import Options, compare
-from syncpoint.comparison.measuring import measure_rows
+from syncpoint.comparison.measuring.measure_rows import measure_rows
 from syncpoint.comparison.sides import Sides
 from syncpoint.dumps.array_store import ArrayStore
 from syncpoint.dumps.npz import NpzFile

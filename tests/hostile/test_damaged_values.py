@@ -11,8 +11,9 @@ import pytest
 
 import syncpoint as sp
 from helpers.reseal_checksums import reseal
-from syncpoint.comparison import checksum_status, measuring
+from syncpoint.comparison import checksum_status
 from syncpoint.comparison.engine import Options, compare
+from syncpoint.comparison.measuring import measure_rows as measuring
 from syncpoint.comparison.storage.comparison_folder import load, save
 from syncpoint.comparison.storage.file_names import JSON_NAME
 from syncpoint.comparison.unmatched import UnmatchedTensor

@@ -17,7 +17,7 @@ from syncpoint.bisection.graph_search import State
 from syncpoint.bisection.result import Cut
 from syncpoint.comparison.engine import Options, compare
 from syncpoint.comparison.judge_rows import Choice, judge_row
-from syncpoint.comparison.measuring import build_pair
+from syncpoint.comparison.measuring.measure_rows import build_pair
 from syncpoint.comparison.rows import Row
 from syncpoint.comparison.sides import Sides
 from syncpoint.errors import SyncpointError

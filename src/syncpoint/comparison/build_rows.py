@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from syncpoint.comparison.digest_and_statistics_pairs import why_bytes_incomparable
+from syncpoint.comparison.measuring.digest_and_statistics_pairs import why_bytes_incomparable
 from syncpoint.comparison.rows import End, Row
 from syncpoint.comparison.sides import Sides
 from syncpoint.matching.protocol import SyncPoint

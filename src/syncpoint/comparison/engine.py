@@ -14,7 +14,12 @@ from syncpoint.comparison.first_non_finite import mark_first_non_finite
 from syncpoint.comparison.introduced_error.local_calculation import add_local_errors
 from syncpoint.comparison.introduced_error.replay_calculation import add_replay_errors
 from syncpoint.comparison.judge_rows import AUTO, Choice, check_choice, judge_rows
-from syncpoint.comparison.measuring import measure_rows
+from syncpoint.comparison.measuring.measure_rows import measure_rows
+from syncpoint.comparison.measuring.worst_slices_and_notes import (
+    add_worst_slices,
+    note_few_compared,
+    note_reordered,
+)
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import Row
 from syncpoint.comparison.run_facts import op_inputs, run_facts
@@ -29,11 +34,6 @@ from syncpoint.comparison.warning_texts import (
     pairing_warnings,
     run_warnings,
     values_warnings,
-)
-from syncpoint.comparison.worst_slices_and_notes import (
-    add_worst_slices,
-    note_few_compared,
-    note_reordered,
 )
 from syncpoint.errors import Unsupported
 from syncpoint.matching.masks import Mask

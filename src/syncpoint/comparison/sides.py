@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.comparison.checksum_status import BackgroundChecks
-from syncpoint.comparison.masking import Masks
+from syncpoint.comparison.measuring.masking import Masks
 from syncpoint.comparison.operands import WIDENED_MASK, operand_of
 from syncpoint.comparison.rows import End, Row
 from syncpoint.comparison.tensor_precision import Precisions

@@ -1,5 +1,5 @@
 """Parse the masks of a map file (`Mask`): patterns of names, slices or mask tensors that exclude
-positions; they are applied in comparison/masking.py.
+positions; they are applied in comparison/measuring/masking.py.
 
 mask:
   'encoder\\..*': attention_mask              # a tensor of the reference: 0 at padding

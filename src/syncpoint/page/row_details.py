@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from syncpoint.comparison.digest_and_statistics_pairs import tensor_statistics
+from syncpoint.comparison.measuring.digest_and_statistics_pairs import tensor_statistics
 from syncpoint.comparison.storage.sync_point_table import row_from_table
 from syncpoint.errors import SyncpointError
 from syncpoint.metrics import CATALOGUE

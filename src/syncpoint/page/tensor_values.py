@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncpoint.comparison.masking import select_counted
-from syncpoint.comparison.measuring import prepare_pair
+from syncpoint.comparison.measuring.masking import select_counted
+from syncpoint.comparison.measuring.measure_rows import prepare_pair
 from syncpoint.comparison.operands import dequantize
 from syncpoint.comparison.storage.sync_point_table import row_from_table
 from syncpoint.errors import InputError

@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from syncpoint.comparison.digest_and_statistics_pairs import has_same_bytes
+from syncpoint.comparison.measuring.digest_and_statistics_pairs import has_same_bytes
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import Row, worst_first_key
 from syncpoint.foreign_text import make_visible

@@ -4,7 +4,7 @@ also the verdict of one row in words."""
 from __future__ import annotations
 
 from syncpoint.comparison.coverage import Coverage
-from syncpoint.comparison.digest_and_statistics_pairs import has_same_bytes, is_unproven
+from syncpoint.comparison.measuring.digest_and_statistics_pairs import has_same_bytes, is_unproven
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import Row
 from syncpoint.metrics.limits import PRESETS

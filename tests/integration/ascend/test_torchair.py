@@ -18,7 +18,7 @@ from helpers.paths import ASCEND_DATA, ROOT
 from helpers.torchair_dumps import Dumps, numbers
 from helpers.torchair_reports import LABEL, REPORTS, VALUES, alike, compare, known_cells, table
 from syncpoint.ascend.dumps.device_folder import DeviceFolder
-from syncpoint.comparison.digest_and_statistics_pairs import is_unproven
+from syncpoint.comparison.measuring.digest_and_statistics_pairs import is_unproven
 from syncpoint.comparison.storage.file_names import JSON_NAME, TABLE_NAME
 from syncpoint.files.file_checksums import record_of
 from syncpoint.files.sealed_json import seal_json

@@ -16,7 +16,7 @@ from helpers.matching_oracle import Twins, share_paired, stripped
 from models import onnx_files
 from models.resnet import make_resnet, resnet_inputs
 from models.transformer import block_inputs, make_block
-from syncpoint.comparison.worst_slices_and_notes import REORDERED_NOTE
+from syncpoint.comparison.measuring.worst_slices_and_notes import REORDERED_NOTE
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.model import Role
 

@@ -16,7 +16,7 @@ from polars.testing import assert_frame_equal
 
 import syncpoint as sp
 from helpers.model_sources import tanh_stack
-from syncpoint.comparison import measuring
+from syncpoint.comparison.measuring import measure_rows as measuring
 from syncpoint.comparison.storage.file_names import JSON_NAME, PROGRESS_LOG, TABLE_NAME
 from syncpoint.errors import FormatError, InputError
 from syncpoint.run.model import Edge, Op, OpKey, Role
@@ -250,7 +250,7 @@ def test_a_log_of_another_structure_is_one_line(place, tmp_path, kind, body):
 
 CHILD = """
 import sys, time
-from syncpoint.comparison import measuring
+from syncpoint.comparison.measuring import measure_rows as measuring
 from syncpoint.comparison.introduced_error import local_calculation
 from syncpoint.cli import main
 measuring._BATCH_PAIRS = 4

@@ -235,7 +235,7 @@ def test_complex_values_are_shown_by_their_modulus(tmp_path):
 def test_large_tensors_are_read_in_pieces_to_the_same_numbers(tmp_path, monkeypatch):
     t, r = pair((70, 90), np.float16)
     opened = compared(tmp_path, [("a", t)], [("a", r)])
-    monkeypatch.setattr("syncpoint.comparison.measuring._MIN_FILE_REGION_BYTES", 100)
+    monkeypatch.setattr("syncpoint.comparison.measuring.measure_rows._MIN_FILE_REGION_BYTES", 100)
     monkeypatch.setattr(tensor_values, "BLOCK_ELEMENTS", 1 << 9)
     monkeypatch.setattr("syncpoint.page.heatmaps.BLOCK_ELEMENTS", 1 << 9)
     check(opened, "a", r, t, HeatMapRequest(rows=20, columns=20))

@@ -29,7 +29,7 @@ def interrupted(tmp_path, monkeypatch):
     x = np.linspace(-1, 1, 64, dtype=np.float32)
     np.savez("reference.npz", **{f"op{at}": (at + 1) * x for at in range(6)})
     np.savez("target.npz", **{f"op{at}": (at + 1 + (at == 2)) * x for at in range(6)})
-    monkeypatch.setattr("syncpoint.comparison.measuring._MAX_BATCH_PAIRS", 1)
+    monkeypatch.setattr("syncpoint.comparison.measuring.measure_rows._MAX_BATCH_PAIRS", 1)
 
     def stop_after(count):
         def stop(done, total):

@@ -31,7 +31,7 @@ from syncpoint.comparison.introduced_error.true_values import (
     copy_non_finite_marks,
     measure_against,
 )
-from syncpoint.comparison.masking import blank_masked
+from syncpoint.comparison.measuring.masking import blank_masked
 from syncpoint.comparison.operands import fit_view, operand_of, undo_quantization
 from syncpoint.comparison.rows import Introduced, Row, is_computed
 from syncpoint.comparison.sides import Sides

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import syncpoint as sp
-import syncpoint.comparison.worst_slices_and_notes as on_demand
+import syncpoint.comparison.measuring.worst_slices_and_notes as notes_module
 from helpers.small_runs import run
 from syncpoint.api import Comparison
 from syncpoint.comparison.engine import Options, compare
@@ -45,7 +45,7 @@ def test_close_pairs_are_not_read_again(monkeypatch):
     def refuse(*_):
         raise AssertionError("read again")
 
-    monkeypatch.setattr(on_demand, "worst_slices", refuse)
+    monkeypatch.setattr(notes_module, "worst_slices", refuse)
     row = only_row(X.copy())
     assert row.verdict is Verdict.CLOSE
     assert not set(COLUMNS) & set(row.numbers) and not row.notes
@@ -79,7 +79,7 @@ def test_values_that_can_no_longer_be_read_leave_the_verdict(monkeypatch):
     def gone(*_):
         raise FormatError("the file is gone")
 
-    monkeypatch.setattr(on_demand, "prepare_pair", gone)
+    monkeypatch.setattr(notes_module, "prepare_pair", gone)
     row = only_row(ruined())
     assert row.verdict is Verdict.LARGE and "worst_slice" not in row.numbers
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from helpers.small_runs import run
-from syncpoint.comparison import index_outputs
-from syncpoint.comparison.index_outputs import select_scores
+from syncpoint.comparison.measuring import index_outputs
+from syncpoint.comparison.measuring.index_outputs import select_scores
 from syncpoint.run.model import OpKey, TensorKey
 
 

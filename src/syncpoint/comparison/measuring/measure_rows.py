@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from syncpoint.comparison.checksum_status import BackgroundChecks, failed_row, is_damaged
-from syncpoint.comparison.digest_and_statistics_pairs import (
+from syncpoint.comparison.events import BatchMeasured, RowsRestored
+from syncpoint.comparison.measuring.digest_and_statistics_pairs import (
     measure_by_digest,
     measure_by_statistics,
 )
-from syncpoint.comparison.events import BatchMeasured, RowsRestored
-from syncpoint.comparison.index_outputs import select_scores
-from syncpoint.comparison.masking import remove_masked, restore_indices
+from syncpoint.comparison.measuring.index_outputs import select_scores
+from syncpoint.comparison.measuring.masking import remove_masked, restore_indices
 from syncpoint.comparison.operands import fit_view, logical_shape, shapes_reason, view_reason
 from syncpoint.comparison.rows import Row
 from syncpoint.comparison.sides import Sides

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from helpers.small_runs import run
-from syncpoint.comparison.digest_and_statistics_pairs import is_unproven
 from syncpoint.comparison.engine import Options, compare
+from syncpoint.comparison.measuring.digest_and_statistics_pairs import is_unproven
 from syncpoint.matching.matchers.map_file import MapFile
 from syncpoint.matching.views import View
 from syncpoint.metrics.limits import PRESETS

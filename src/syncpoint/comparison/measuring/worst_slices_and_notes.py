@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from syncpoint.comparison.measuring import prepare_pair, split_batches
+from syncpoint.comparison.measuring.measure_rows import prepare_pair, split_batches
 from syncpoint.comparison.operands import dequantize, operand_of
 from syncpoint.comparison.rows import Row
 from syncpoint.comparison.sides import Sides

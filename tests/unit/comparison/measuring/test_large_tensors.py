@@ -5,8 +5,8 @@ import os
 import numpy as np
 import pytest
 
-from syncpoint.comparison import measuring
 from syncpoint.comparison.engine import compare
+from syncpoint.comparison.measuring import measure_rows as measuring
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.model import Op, OpKey, RunInfo
 from syncpoint.run.reader import Run
