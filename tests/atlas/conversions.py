@@ -7,6 +7,7 @@ Exported files are kept between runs by the versions of the packages and the tex
 import copy
 import hashlib
 import importlib.metadata
+import inspect
 import io
 import logging
 import os
@@ -81,7 +82,9 @@ def silence():
         logging.disable(logging.NOTSET)
 
 
-def _cache_key(name, form):
+def _cache_key(name, sources):
+    """A digest of what decides the content of a file: versions of packages, how the architecture is
+    built, and the code that writes the file."""
     versions = []
     for package in PACKAGES:
         try:
@@ -89,17 +92,19 @@ def _cache_key(name, form):
         except importlib.metadata.PackageNotFoundError:
             versions.append(package)
     folder = Path(__file__).parent
-    texts = [path.read_bytes() for path in sorted(folder.glob("families/*.py"))]
-    texts += [(folder / "architecture.py").read_bytes(), Path(__file__).read_bytes()]
-    digest = hashlib.sha256("\n".join([name, form, *versions]).encode())
-    for text in texts:
-        digest.update(text)
+    paths = [*sorted(folder.glob("families/*.py")), folder / "architecture.py"]
+    digest = hashlib.sha256("\n".join([name, *versions]).encode())
+    for path in paths:
+        digest.update(path.read_bytes())
+    for source in sources:
+        digest.update(inspect.getsource(source).encode())
     return digest.hexdigest()[:24]
 
 
-def cached_file(name, form, write):
-    """The file of an architecture in a form; `write(path)` makes it if it is not there yet."""
-    path = CACHE / f"{name.replace('/', '-')}-{form}-{_cache_key(name, form)}.onnx"
+def cached_file(name, form, write, uses=()):
+    """The file of an architecture in a form; `write(path)` makes it if it is not there yet. `uses`
+    are functions and classes of this module that `write` calls."""
+    path = CACHE / f"{name.replace('/', '-')}-{form}-{_cache_key(name, (write, *uses))}.onnx"
     refusal = path.with_suffix(".refused")
     if refusal.is_file():
         raise NotConvertible(refusal.read_text())
@@ -173,7 +178,7 @@ def half_precision(name):
         proto = onnx.load(exported_file(name))
         onnx.save(convert_float_to_float16(proto, keep_io_types=True), path)
 
-    return _onnx_pair(name, cached_file(name, "f16", write))
+    return _onnx_pair(name, cached_file(name, "f16", write, [exported_file]))
 
 
 @kind("onnx-int8-dynamic")
@@ -181,15 +186,26 @@ def dynamic_int8(name):
     """The dynamo export with 8-bit weights, and activations quantized as they come."""
 
     def write(path):
+        import onnx
         from onnxruntime.quantization import QuantType, quantize_dynamic
 
-        quantize_dynamic(exported_file(name), path, weight_type=QuantType.QUInt8)
+        # The quantizer infers shapes again, and refuses those of the exporter that it infers with
+        # other names of dimensions.
+        proto = onnx.load(exported_file(name))
+        del proto.graph.value_info[:]
+        quantize_dynamic(proto, path, weight_type=QuantType.QUInt8)
 
-    return _onnx_pair(name, cached_file(name, "int8-dynamic", write))
+    return _onnx_pair(name, cached_file(name, "int8-dynamic", write, [exported_file]))
+
+
+_CALIBRATION_NOISE = 0.05
+"""Noise of calibration samples, as a share of the standard deviation of the input."""
 
 
 class _Samples:
-    """Calibration data: the inputs, and three shuffled copies of them."""
+    """Calibration data: the inputs, and three copies of them with a little noise. Their ranges are
+    those of the input that is compared, so that a range that is too wide or too narrow is not a
+    fault of this conversion."""
 
     def __init__(self, names, inputs):
         generator = torch.Generator().manual_seed(7)
@@ -198,8 +214,8 @@ class _Samples:
             sample = []
             for value in inputs:
                 if number and value.is_floating_point():
-                    order = torch.randperm(value.numel(), generator=generator)
-                    value = value.flatten()[order].view(value.shape)
+                    noise = torch.randn(value.shape, generator=generator)
+                    value = value + _CALIBRATION_NOISE * value.std(correction=0) * noise
                 sample.append(value.numpy())
             self._waiting.append(dict(zip(names, sample, strict=True)))
 
@@ -232,7 +248,7 @@ def static_int8(name):
             op_types_to_quantize=["Conv", "Gemm", "MatMul"],
         )
 
-    return _onnx_pair(name, cached_file(name, "int8-static", write))
+    return _onnx_pair(name, cached_file(name, "int8-static", write, [exported_file, _Samples]))
 
 
 @kind("onnx-saved")
@@ -251,7 +267,7 @@ def saved_by_runtime(name):
             exported_file(name), options, providers=["CPUExecutionProvider"]
         )
 
-    return _onnx_pair(name, cached_file(name, "saved", write))
+    return _onnx_pair(name, cached_file(name, "saved", write, [exported_file]))
 
 
 @kind("onnx-stripped")
@@ -270,7 +286,7 @@ def stripped(name):
         del proto.metadata_props[:]
         onnx.save(proto, path)
 
-    return _onnx_pair(name, cached_file(name, "stripped", write))
+    return _onnx_pair(name, cached_file(name, "stripped", write, [exported_file]))
 
 
 @kind("inductor")
@@ -317,13 +333,22 @@ def coreai(name):
     return Pair(str(path), module, inputs)
 
 
-def plain_error(pair):
+_PRESETS = {"onnx-f16": "f16", "onnx-int8-static": "int8", "onnx-int8-dynamic": "int8"}
+"""The limits by which the outputs of a kind are judged; f32 for the others."""
+
+
+def plain_error(pair, kind):
     """The largest difference of the outputs of an ONNX file and its module, relative to the largest
-    value, without any of Syncpoint; nan for other kinds."""
+    value, without any of Syncpoint's runs and pairs; and whether one of them is beyond the limits
+    of its precision for moderate. For other kinds nan and False."""
     if not str(pair.target).endswith(".onnx"):
-        return float("nan")
+        return float("nan"), False
     import onnxruntime
     from torch.utils import _pytree as pytree
+
+    from syncpoint.metrics import Operand, measure
+    from syncpoint.metrics import Pair as MeasuredPair
+    from syncpoint.metrics.limits import PRESETS
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
@@ -334,10 +359,15 @@ def plain_error(pair):
     feeds = {n: v.numpy() for n, v in zip(names, pair.inputs, strict=False)}
     with torch.no_grad():
         expected = pytree.tree_leaves(pair.reference(*pair.inputs))
-    worst = 0.0
+    worst, is_off = 0.0, False
+    limits = PRESETS[_PRESETS.get(kind, "f32")]
     for output, leaf in zip(session.run(None, feeds), expected, strict=False):
         true = leaf.double().numpy()
         size = np.abs(true).max() if true.size else 0.0
         if size > 0:
-            worst = max(worst, float(np.abs(output.astype("f8") - true).max() / size))
-    return worst
+            given = output.astype("f8")
+            worst = max(worst, float(np.abs(given - true).max() / size))
+            pair = MeasuredPair(Operand(given, "f64"), Operand(true, "f64"))
+            numbers = measure([pair])[0].as_dict()
+            is_off |= numbers["psnr"] < limits.psnr[1] or numbers["sqnr"] < limits.sqnr[1]
+    return worst, is_off

@@ -1,5 +1,7 @@
 """Clean pairs of real architectures: nothing may be called wrong in them."""
 
+import os
+
 import pytest
 
 from atlas.architecture import HELD_OUT, architectures
@@ -21,6 +23,33 @@ QUICK = (
 )
 
 
+THOROUGH_NAMES = (
+    "diffusers/flux-transformer",
+    "diffusers/prior-transformer",
+    "diffusers/sana-transformer",
+    "diffusers/sd3-transformer",
+    "monai/autoencoder",
+    "monai/resnet10",
+    "pytorchcv/mobilenetv3",
+    "pytorchcv/preresnet10",
+    "torch/top-k-gather",
+    "torch/transformer-encoder-layer",
+    "transformers/gpt2",
+    "transformers/llama-eager",
+    "transformers/longt5",
+    "transformers/qwen2",
+    "transformers/roformer",
+    "transformers/sam-encoder",
+    "transformers/swiftformer",
+    "transformers/timesformer",
+    "transformers/wav2vec2",
+    "x-transformers/decoder",
+)
+THOROUGH_KINDS = ("onnx-saved", "onnx-int8-dynamic", "inductor", "coreai")
+THOROUGH = [(name, kind) for name in THOROUGH_NAMES for kind in THOROUGH_KINDS]
+"""What `make test-all` compares besides."""
+
+
 def test_every_held_out_architecture_is_declared():
     assert set(architectures()) >= HELD_OUT
 
@@ -31,3 +60,10 @@ def test_a_clean_pair_is_close(name, kind):
     assert not outcome.refused and not outcome.error
     assert not outcome.findings
     assert (outcome.verdict, outcome.exit_code) == ("close", 0), outcome.large + outcome.moderate
+
+
+@pytest.mark.skipif(not os.environ.get("SYNCPOINT_LARGE"), reason="make test-all runs these")
+@pytest.mark.parametrize(("name", "kind"), THOROUGH, ids=["-".join(pair) for pair in THOROUGH])
+def test_nothing_is_called_wrong_in_a_clean_pair(name, kind):
+    outcome = compare_pair(name, kind, with_reach=False)
+    assert outcome.refused or outcome.is_right, outcome

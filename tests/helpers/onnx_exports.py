@@ -2,10 +2,12 @@
 
 import logging
 import warnings
+from functools import cache
 
 import torch
 
 import syncpoint as sp
+from models.onnx_files import NETS
 
 
 def export(model, args, **options):
@@ -24,3 +26,10 @@ def export(model, args, **options):
 def run(model, args, fusion="unfused"):
     """The run of a model."""
     return sp.capture(model, tuple(a.numpy() for a in args), fusion=fusion)
+
+
+@cache
+def in_torch(net):
+    """The run of one of the exported nets in PyTorch, made once a process."""
+    make, inputs = NETS[net]
+    return sp.capture(make(), inputs())

@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 
 def doctor() -> None:
     """Show versions, runtimes with their options, dump formats and plugins."""
-    from syncpoint import api
+    # Not through the API, which imports all that comparing needs.
+    from syncpoint.workflow.installation import describe_installation
 
-    installed = api.doctor()
+    installed = describe_installation()
     echo(f"syncpoint  {installed.version}, Python {installed.python}, {installed.platform}")
     echo(f"kernel     {installed.kernel}")
     for runtime in installed.runtimes:

@@ -27,7 +27,7 @@ def operand_of(run: Run, tensor: Tensor, *, verify: bool = True) -> Operand:
         misfit = tensor.quantization.describe_misfit(tensor.shape)
         if misfit:
             raise FormatError(
-                f"the quantization of {tensor.key} does not fit its shape: {misfit}",
+                f"the quantization of {tensor.key} does not fit its shape, because {misfit}",
                 cure="record the run again",
             )
     values = run.values(tensor) if verify else run.unverified_values(tensor)
@@ -47,13 +47,21 @@ def fit_view(operand: Operand, view: View, shape: tuple[int, ...]) -> tuple[Oper
     """
     data = operand.array
     if view:
-        operand = undo_quantization(operand)
+        operand = _plain_for_view(operand)
         return replace(operand, data=view.apply(operand.array)), view
     if data.shape != shape and drop_unit_axes(data.shape) == drop_unit_axes(shape):
-        operand = undo_quantization(operand)
+        operand = _plain_for_view(operand)
         view = View(f"reshape({','.join(map(str, shape))})")
         return replace(operand, data=operand.array.reshape(shape)), view
     return operand, view
+
+
+def _plain_for_view(operand: Operand) -> Operand:
+    """The operand in a form whose array a view may rearrange. One scale for all elements stays: the
+    error that its step allows is that of the tensor, however its elements are arranged."""
+    quantization = operand.quantization
+    has_one_scale = quantization is not None and quantization.axis is None
+    return operand if has_one_scale else undo_quantization(operand)
 
 
 def undo_quantization(operand: Operand) -> Operand:

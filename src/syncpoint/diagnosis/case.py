@@ -424,3 +424,10 @@ class Case:
             return None
         self.experiments.append(why)
         return outputs
+
+
+def same_shape(target: Values | None, reference: Values | None) -> tuple[Values, Values] | None:
+    """Return the values of both sides if both are known and have one shape."""
+    if target is None or reference is None or target.shape != reference.shape:
+        return None
+    return target, reference

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from syncpoint.errors import SyncpointError
 from syncpoint.matching.graph import Slot, SlotGraph
 from syncpoint.matching.views import View
-from syncpoint.metrics.limits import PRESETS, coarsest, preset_of
+from syncpoint.metrics.limits import PRESETS, Limits, coarsest, preset_of
 from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.model import Kept, Part, Role, Tensor
 from syncpoint.run.reader import Run
@@ -33,6 +33,8 @@ MARGIN = 10.0
 FLOOR = 1e-7
 """Distances below this are rounding noise and count as zero."""
 
+_FINE_TOLERANCE = 1e-3
+"""Tolerance up to which no other tensor of a model is equal by chance."""
 SAFE_NORM = 1e-150
 """Below this norm, squares of elements may have underflowed."""
 
@@ -45,18 +47,29 @@ class Fingerprints:
     def __init__(self, target: SlotGraph, reference: SlotGraph) -> None:
         self.graphs = (target, reference)
         self._samples: dict[tuple[int, Slot, Part, str], Sample | None] = {}
+        self._distances: dict[tuple[Slot, Slot, str], float] = {}
         self._parts = self._common_parts()
-        self._tolerance = _tolerance(target.side.run, reference.side.run)
+        limits = _limits(target.side.run, reference.side.run)
+        moderate, close = (float(10.0 ** (-limits.sqnr[level] / 20)) for level in (1, 0))
+        self._tolerance = moderate
+        self._close_tolerance = max(close, min(moderate, _FINE_TOLERANCE))
         self.read_count = 0
         """Number of fingerprints that were read."""
         self.comparison_count = 0
-        """Number of pairs whose fingerprints were compared."""
+        """Number of pairs whose fingerprints were compared; each pair counts once."""
 
     @property
     def tolerance(self) -> float:
         """Relative distance up to which two tensors count as equal: the limit of the verdict
         moderate in the coarsest precision of either run."""
         return self._tolerance
+
+    @property
+    def close_tolerance(self) -> float:
+        """Relative distance up to which equal values are evidence by themselves. In coarse
+        precisions it is the limit of the verdict close: a tensor with a bias and one without it, or
+        before and after a norm, are within the limit of moderate."""
+        return self._close_tolerance
 
     def sample(self, side: int, slot: Slot, view: View | None = None) -> Sample | None:
         """The fingerprint of a slot through a view; None if it is no evidence: not recorded,
@@ -70,9 +83,16 @@ class Fingerprints:
 
         With several parts it is the largest distance.
         """
+        key = (target, reference, view.text if view else "")
+        distance = self._distances.get(key)
+        if distance is None:
+            distance = self._distances[key] = self._measure(target, reference, view or View())
+        return distance
+
+    def _measure(self, target: Slot, reference: Slot, view: View) -> float:
         worst = 0.0
         for part in self._parts[:_MAX_PARTS]:
-            target_sample = self._sample(0, target, part, view or View())
+            target_sample = self._sample(0, target, part, view)
             reference_sample = self._sample(1, reference, part, View())
             if target_sample is None or reference_sample is None:
                 return inf
@@ -85,6 +105,19 @@ class Fingerprints:
     def are_equal(self, target: Slot, reference: Slot, view: View | None = None) -> bool:
         """Whether two slots hold the same values up to rounding."""
         return self.distance(target, reference, view) <= self._tolerance
+
+    def correlation(self, target: Slot, reference: Slot, view: View | None = None) -> float:
+        """Correlation of the fingerprints of two slots; 0 if it cannot be measured."""
+        target_sample, reference_sample = self.sample(0, target, view), self.sample(1, reference)
+        if target_sample is None or reference_sample is None:
+            return 0.0
+        if len(target_sample) != len(reference_sample):
+            return 0.0
+        centered = [sample - sample.mean() for sample in (target_sample, reference_sample)]
+        norms = [float(np.linalg.norm(sample)) for sample in centered]
+        if min(norms) <= SAFE_NORM or max(norms) == inf:
+            return 0.0
+        return float(np.dot(centered[0] / norms[0], centered[1] / norms[1]))
 
     def is_informative(self, side: int, slot: Slot) -> bool:
         """Whether the values of a slot are evidence."""
@@ -212,7 +245,8 @@ def _dequantize(stored: NDArray[Any], tensor: Tensor, positions: NDArray[np.int6
     return np.asarray((stored.astype(np.float64) - zero_point) * scale)
 
 
-def _tolerance(target: Run, reference: Run) -> float:
+def _limits(target: Run, reference: Run) -> Limits:
+    """The limits for the coarsest precision of either run."""
     roles = (Role.OUTPUT, Role.PARAMETER, Role.MODEL_INPUT)
     dtypes = {
         (t.dtype, t.quantization is not None)
@@ -221,5 +255,4 @@ def _tolerance(target: Run, reference: Run) -> float:
         if t.key.role in roles
     }
     preset = coarsest([preset_of(dtype, quantized) for dtype, quantized in dtypes])
-    limits = PRESETS[preset if preset != "exact" else "f32"]
-    return float(10.0 ** (-limits.sqnr[1] / 20))
+    return PRESETS[preset if preset != "exact" else "f32"]

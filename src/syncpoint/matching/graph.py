@@ -47,6 +47,9 @@ class SlotGraph:
                 self._outputs[self.position[slot.op]].append(slot)
         self.has_edges = any(op.inputs for op in self.ops)
         self._link_ops()
+        self.between_halves: dict[int, int] = {}
+        """Position of an op that scales or dequantizes a product before its bias is added, or that
+        computes this scale -> position of the product."""
         self.completed = self._completing_ops()
         """Position of a matmul or convolution without bias -> position of the op that adds the
         bias; of a clamp with one bound -> of the clamp with the other bound."""
@@ -60,7 +63,7 @@ class SlotGraph:
             reader = None
             if (
                 kind in ("matmul", "conv")
-                and len(self.reads[position]) == 1
+                and len({slot.op for slot in self.reads[position]}) == 1
                 and self.live[position]
             ):
                 reader = self._find_bias_add(position)
@@ -87,10 +90,17 @@ class SlotGraph:
         dequantized in between."""
         op = self.ops[position]
         # Products of integers also have scales and zero points as inputs.
-        has_no_bias = len(op.inputs) <= (8 if op.type.startswith("QLinear") else 2)
+        is_scaled_later = op_kind(op.type) in ("matmulinteger", "convinteger")
+        most_inputs = 8 if op.type.startswith("QLinear") else 4 if is_scaled_later else 2
+        has_no_bias = len(op.inputs) <= most_inputs
         reader = self.only_reader(Slot(op.key)) if has_no_bias else None
-        is_dequantized = reader is not None and self.classes[reader] == "dequantize"
-        if reader is not None and is_dequantized:
+        is_dequantized = is_scaled_later
+        scaling: list[int] = []
+        for kind in ("identity", "mul") if is_scaled_later else ("dequantize",):
+            if reader is None or self.classes[reader] != kind:
+                break
+            is_dequantized = True
+            scaling.append(reader)
             reader = self.only_reader(Slot(self.ops[reader].key))
         if reader is None or self.classes[reader] != "add" or len(self.reads[reader]) != 1:
             return None
@@ -98,6 +108,9 @@ class SlotGraph:
             not is_dequantized and self.has_other_origin(position, reader)
         ):
             return None
+        scales = (slot.op for i in scaling for slot in self.reads[i] if self.only_reader(slot) == i)
+        between = {*scaling, *(self.position[op] for op in scales)} - {position}
+        self.between_halves.update(dict.fromkeys(between, position))
         return reader
 
     def _link_ops(self) -> None:

@@ -145,8 +145,9 @@ def _read_mask(name: str, entry: Any, where: str) -> Mask:
         return Mask(pattern, text, keeps=keeps, axes=None if axes is None else tuple(axes))
     if axes is not None:
         raise FormatError(
-            f"axes in {where} apply only to a mask that names a tensor, not to {repr(entry)[:60]}",
-            cure=_CURE,
+            f"the mask of {name!r} in {where} has axes, which apply only to a mask that names a"
+            f" tensor, not to the slice {text[:60]!r}",
+            cure="remove axes from this mask",
         )
     return Mask(pattern, index=_read_index(text, where), keeps=keeps)
 

@@ -6,48 +6,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from syncpoint.matching.matchers.compiled import CompiledMatcher
-from syncpoint.matching.matchers.graph_edges import StructureMatcher
-from syncpoint.matching.matchers.inputs_outputs_parameters import BoundaryMatcher
 from syncpoint.matching.matchers.map_file import MapFile, MapMatcher
-from syncpoint.matching.matchers.names_and_order import NameMatcher
-from syncpoint.matching.matchers.output_ops import OutputOpMatcher
-from syncpoint.matching.matchers.pair_review import ReviewMatcher
-from syncpoint.matching.matchers.provenance import ProvenanceMatcher
-from syncpoint.matching.matchers.values import ValueMatcher
-from syncpoint.matching.protocol import API, Matcher, Matching, PairConfirmation, Side
-from syncpoint.plugins import Seam
+from syncpoint.matching.protocol import Matcher, Matching, PairConfirmation, Side
+from syncpoint.matching.registry import MATCHERS, matchers_without_map
 from syncpoint.run.reader import Run
-
-_CHAIN: tuple[type[Matcher], ...] = (
-    BoundaryMatcher,
-    CompiledMatcher,
-    ProvenanceMatcher,
-    NameMatcher,
-    OutputOpMatcher,
-    StructureMatcher,
-    ValueMatcher,
-    ReviewMatcher,
-)
-"""In order: the strongest evidence first."""
-MATCHERS: Seam[Matcher] = Seam(
-    "syncpoint.matchers",
-    "matcher",
-    Matcher,
-    API,
-    {
-        "map": "syncpoint.matching.matchers.map_file:MapMatcher",
-        **{matcher.name: f"{matcher.__module__}:{matcher.__qualname__}" for matcher in _CHAIN},
-    },
-)
 
 
 def chain(map_file: MapFile | None = None) -> list[Matcher]:
     """The matchers in order; plugins come last."""
-    matchers: list[Matcher] = [MapMatcher(map_file)] if map_file else []
-    matchers += [matcher() for matcher in _CHAIN]
-    matchers += MATCHERS.plugins()
-    return matchers
+    return [*([MapMatcher(map_file)] if map_file else []), *matchers_without_map()]
 
 
 def match(

@@ -53,7 +53,10 @@ class SecondInputConfirmation:
         try:
             runs = self._second.record_runs()
         except SyncpointError as error:
-            self.problem = f"pairs by values were not confirmed on a second input: {error}"
+            self.problem = (
+                "tensors matched only by their values were not confirmed on a second input, so"
+                f" these matches may be wrong: {error}"
+            )
             return
         self._fingerprints = Fingerprints(*(SlotGraph(Side.of(run)) for run in runs))
         self._view_selector = ViewSelector(self._fingerprints)

@@ -28,6 +28,7 @@ def add_unmatched_reasons(work: Workspace) -> None:
                 continue
             is_uncounted = _is_shown_downstream(graph, slot, next_paired)
             is_uncounted = is_uncounted or _has_compared_copy(graph, slot, paired[side])
+            is_uncounted = is_uncounted or graph.count(slot) == 0
             if is_uncounted or (inner_ops and inner_ops.contains(slot, next_paired)):
                 keys = ((SIDES[side], t.key) for t in graph.slots[slot])
                 work.matching.uncounted.update(keys)
@@ -36,7 +37,21 @@ def add_unmatched_reasons(work: Workspace) -> None:
             if any((SIDES[side], t.key) in work.matching.reasons for t in graph.slots[slot]):
                 continue
             _explain_slot(work, side, slot, next_paired.get(slot))
+        _hide_first_halves(work, side)
         _explain_parameters(work, side)
+
+
+def _hide_first_halves(work: Workspace, side: int) -> None:
+    """Mark products, and what scales them before their bias is added, as inside the op that adds it
+    if that op is compared."""
+    graph = work.graphs[side]
+    paired = (work.to_reference, work.to_target)[side]
+    halves = [*graph.between_halves.items(), *zip(graph.completed, graph.completed, strict=True)]
+    for position, first in halves:
+        if any(slot in paired for slot in graph.outputs(graph.completed[first])):
+            for slot in graph.outputs(position):
+                if slot not in paired:
+                    work.mark_hidden(side, slot)
 
 
 def _explain_parameters(work: Workspace, side: int) -> None:

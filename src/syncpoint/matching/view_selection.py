@@ -29,6 +29,9 @@ _ORDERS: dict[int, tuple[tuple[int, ...], ...]] = {
     5: ((0, 4, 1, 2, 3), (0, 2, 3, 4, 1)),
 }
 """Orders of axes to try. Trying all would take long and would find coincidences."""
+_MIN_CORRELATION = 0.5
+"""Correlation of two tensors from which an order of axes may be a view of them. An error such as a
+factor or an offset leaves it at 1."""
 MIN_VOTES = 3
 """Sync points that must need one order of axes before it counts as the layout of the target."""
 _BLOCKED = re.compile(r"NCHW(\d+)c")
@@ -125,10 +128,12 @@ class ViewSelector:
         proven = self.proven_view(len(target_shape))
         reshape = self.reshape_view(target, reference)
         if proven in fits:
-            # Both may fit, for example with equal axis lengths; then the values decide.
+            # Both may fit, for example with equal axis lengths; then the values decide. Of two
+            # unrelated tensors each order is as far away as the other.
             plain = self._fingerprints.distance(target, reference)
             transposed = self._fingerprints.distance(target, reference, proven)
-            if target_shape != reference_shape or transposed < plain or transposed == plain == inf:
+            is_nearer = transposed < plain and self._are_related(target, reference, proven)
+            if target_shape != reference_shape or is_nearer or transposed == plain == inf:
                 return proven, ""
         if not reshape:
             return View(), ""
@@ -154,6 +159,10 @@ class ViewSelector:
             and 2 in (len(target_shape), len(reference_shape))
             and target_shape[-1] == reference_shape[-1]
         )
+
+    def _are_related(self, target: Slot, reference: Slot, view: View) -> bool:
+        """Whether two tensors are correlated through a view."""
+        return abs(self._fingerprints.correlation(target, reference, view)) >= _MIN_CORRELATION
 
     def _are_equal(self, target: Slot, reference: Slot, view: View) -> bool:
         return self._fingerprints.are_equal(target, reference, view)

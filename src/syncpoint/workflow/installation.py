@@ -102,7 +102,7 @@ def _describe_plugins() -> tuple[tuple[PluginInfo, ...], tuple[str, ...]]:
     """The matchers and causes of other packages, and the plugins that cannot be used."""
     from syncpoint.diagnosis.registry import CAUSES
     from syncpoint.dumps.registry import FORMATS
-    from syncpoint.matching.matcher_chain import MATCHERS
+    from syncpoint.matching.registry import MATCHERS
     from syncpoint.runtimes.registry import RUNTIMES
 
     seams: tuple[Any, ...] = (RUNTIMES, FORMATS, MATCHERS, CAUSES)

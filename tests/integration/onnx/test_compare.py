@@ -1,7 +1,5 @@
 """ONNX against PyTorch and against itself, from Python and from the command line."""
 
-from functools import cache
-
 import numpy as np
 import onnx
 import pytest
@@ -10,6 +8,7 @@ from onnx import numpy_helper
 import syncpoint as sp
 from helpers.commands import syncpoint
 from helpers.matching_oracle import Twins, share_paired
+from helpers.onnx_exports import in_torch
 from models.onnx_files import NETS, feeds, onnx_file
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.model import OpKey, Role, TensorKey
@@ -20,12 +19,6 @@ TOLERANCE = {"f32": 1e-4, "f16": 2e-2}
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("onnx")
-
-
-@cache
-def in_torch(net):
-    make, inputs = NETS[net]
-    return sp.capture(make(), inputs())
 
 
 @pytest.mark.parametrize("fusion", ["as-executed", "unfused"])

@@ -289,7 +289,7 @@ def test_inputs_are_cast_to_what_the_model_declares():
             {"a": X, "b": X},
             r"inputs a, b do not fit .*x f32\[\?, 3\]\); use the names that it takes: x",
         ),
-        ((), r"missing inputs of .*: x \(0 given\)"),
+        ((), r"the input 'x' of .* is missing: 0 of \d were given"),
         ({"x": [["a"]]}, "the input x must be an array of numbers, .*, not a str"),
     ],
 )

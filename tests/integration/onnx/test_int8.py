@@ -1,7 +1,5 @@
 """Float against int8: the loss is where integers are, within what they allow, and no more."""
 
-from functools import cache
-
 import numpy as np
 import onnx
 import pytest
@@ -12,7 +10,8 @@ from torch.nn.functional import relu
 
 import syncpoint as sp
 from helpers import onnx_exports
-from models.onnx_files import NETS, feeds, onnx_file, quiet
+from helpers.onnx_exports import in_torch
+from models.onnx_files import feeds, onnx_file, quiet
 from syncpoint.run.model import Role
 
 FUSIONS = ["as-executed", "unfused"]
@@ -22,12 +21,6 @@ MOVES = {"Reshape", "Transpose", "Split", "com.microsoft.NhwcMaxPool"}
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("int8")
-
-
-@cache
-def in_torch(net):
-    make, inputs = NETS[net]
-    return sp.capture(make(), inputs())
 
 
 def ops(comparison):

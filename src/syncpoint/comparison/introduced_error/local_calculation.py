@@ -14,6 +14,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.comparison.events import Stage, Step
@@ -24,6 +25,7 @@ from syncpoint.comparison.introduced_error.regions import (
     Regions,
     RegionTooLarge,
     explain_unknown,
+    find_compared_inputs,
 )
 from syncpoint.comparison.introduced_error.true_values import (
     ExactOutputs,
@@ -31,12 +33,14 @@ from syncpoint.comparison.introduced_error.true_values import (
     copy_non_finite_marks,
     measure_against,
 )
+from syncpoint.comparison.measuring.index_outputs import sort_along, unordered_axis
 from syncpoint.comparison.measuring.masking import blank_masked
 from syncpoint.comparison.operands import fit_view, operand_of, undo_quantization
 from syncpoint.comparison.rows import Introduced, Row, is_computed
 from syncpoint.comparison.sides import Sides
 from syncpoint.comparison.storage.progress_log import ProgressLog
 from syncpoint.errors import SyncpointError
+from syncpoint.matching.op_kinds import TRANSPARENT, op_class
 from syncpoint.matching.views import View
 from syncpoint.metrics.limits import coarsest
 from syncpoint.metrics.verdict import Reason, ReasonCode
@@ -138,11 +142,8 @@ class LocalCalculation:
     ) -> ExactOutputs:
         """Evaluate the reference's ops in float64 on the target's values; NoRegion if that is not
         possible. `through` are tensors of the reference that are computed even if paired."""
-        regions = self.regions
-        if through:
-            regions = Regions(self.sides.reference, set(self.by_reference) - through)
-        region = regions.find_behind(op, indices, part)
-        elements = regions.count_elements(region)
+        region = self._find_region(op, indices, part, through)
+        elements = self.regions.count_elements(region)
         limit = self.max_elements
         if limit is None and elements > _ALWAYS_FITS:
             limit = available_bytes() // _BYTES_PER_ELEMENT
@@ -151,6 +152,70 @@ class LocalCalculation:
         inputs = {edge: self.target_value(edge, part) for edge in region.inputs}
         inputs |= self._recorded_parameters(region)
         return ExactOutputs(region, inputs, self.evaluate(region, inputs))
+
+    def _find_region(
+        self, op: OpKey, indices: list[int], part: Part, through: AbstractSet[TensorKey]
+    ) -> Region:
+        """The region behind an op. It does not end at rounded copies that the target's op does not
+        read: a target may quantize a tensor for one reader and pass it on unrounded to another,
+        while the reference has a view or a dropout between the two."""
+        outputs = (TensorKey(op, Role.OUTPUT, index, part) for index in indices)
+        target_ops = {
+            self.by_reference[key].target.key.op for key in outputs if key in self.by_reference
+        }
+        compared = set(self.by_reference) - through
+        regions = Regions(self.sides.reference, compared) if through else self.regions
+        region = regions.find_behind(op, indices, part)
+        unread = self._find_unread_copies(region, target_ops) if target_ops else set()
+        if unread:
+            region = Regions(self.sides.reference, compared - unread).find_behind(op, indices, part)
+        return region
+
+    def _find_unread_copies(self, region: Region, target_ops: set[OpKey]) -> set[TensorKey]:
+        """The tensors before a region that are paired with quantized values which none of these
+        target ops reads, while one of them reads the tensor that they are copies of."""
+        ends = [
+            TensorKey(edge.op, edge.role, edge.index, region.part)
+            for edge in region.inputs
+            if edge.role is Role.OUTPUT
+        ]
+        if not any(map(self._is_quantized, ends)):
+            return set()
+        read = find_compared_inputs(self.sides.target, target_ops, region.part, self.paired)
+        unread: set[TensorKey] = set()
+        for key in ends:
+            copies = [key]
+            while self._is_quantized(copies[-1]) and not self._is_read(copies[-1], read):
+                source = self._source_of_copy(copies[-1])
+                if source is None:
+                    break
+                copies.append(source)
+            if self._is_read(copies[-1], read):
+                unread.update(copies[:-1])
+        return unread
+
+    def _is_quantized(self, key: TensorKey) -> bool:
+        """Whether a reference tensor is paired with quantized values."""
+        row = self.by_reference.get(key)
+        target = None if row is None else self.sides.target.tensor(row.target.key)
+        return target is not None and target.quantization is not None
+
+    def _is_read(self, key: TensorKey, read: AbstractSet[TensorKey]) -> bool:
+        row = self.by_reference.get(key)
+        return row is not None and row.target.key in read
+
+    def _source_of_copy(self, key: TensorKey) -> TensorKey | None:
+        """The paired tensor that a reference tensor is a copy or view of; None if it is none."""
+        while True:
+            op = self.sides.reference.op(key.op)
+            if op is None or op_class(op.type) not in TRANSPARENT:
+                return None
+            sources = [edge for edge in op.inputs if edge.role is not Role.PARAMETER]
+            if len(sources) != 1:
+                return None
+            key = TensorKey(sources[0].op, sources[0].role, sources[0].index, key.part)
+            if key in self.by_reference:
+                return key
 
     def evaluate(
         self,
@@ -246,6 +311,9 @@ class LocalCalculation:
             if masked is None:
                 return Reason(detail=f"positions of {operand.dtype} are masked")
             operand, truth = masked
+        axis = unordered_axis(self.sides.reference, row.reference.key)
+        if axis is not None and operand.array.ndim == truth.ndim:
+            operand, truth = sort_along(operand, axis), np.sort(truth, axis=axis)
         return OutputOperands(
             target=target,
             reference=reference,

@@ -8,7 +8,10 @@ the target fused or lacks some.
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterable
+
 from syncpoint.errors import SyncpointError
+from syncpoint.matching.op_kinds import TRANSPARENT, op_class
 from syncpoint.metrics.verdict import Reason
 from syncpoint.run.model import WHOLE, Edge, OpKey, Part, Role, TensorKey
 from syncpoint.run.reader import Run
@@ -34,6 +37,29 @@ class RegionTooLarge(NoRegion):
         super().__init__(
             f"its ops have {elements:,} elements, more than the limit of {limit:,} for float64"
         )
+
+
+def find_compared_inputs(
+    run: Run, ops: Iterable[OpKey], part: Part, paired: Container[TensorKey]
+) -> set[TensorKey]:
+    """The paired tensors that ops of a run read: themselves, through ops that are not paired, or
+    through ops that only reorder, quantize or dequantize."""
+    compared: set[TensorKey] = set()
+    waiting = list(ops)
+    visited = set(waiting)
+    while waiting:
+        op = run.op(waiting.pop())
+        for edge in op.inputs if op is not None else ():
+            key = TensorKey(edge.op, edge.role, edge.index, part)
+            producer = run.op(edge.op) if edge.role is Role.OUTPUT else None
+            if key in paired:
+                compared.add(key)
+                if producer is not None and op_class(producer.type) not in TRANSPARENT:
+                    continue
+            if producer is not None and edge.op not in visited:
+                visited.add(edge.op)
+                waiting.append(edge.op)
+    return compared
 
 
 class Regions:

@@ -1,5 +1,5 @@
 """Outputs that are indices (argmax, top-k, sort, pooling): compare the reference's scores at both
-sides' indices, so that ties do not count.
+sides' indices, so that ties do not count; outputs of an unsorted top-k are compared in one order.
 
 Equal scores may be chosen in any order. So indices are judged by the reference's scores at these
 indices, if the scores were recorded.
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -67,6 +67,24 @@ class Scores:
         )
 
 
+def unordered_axis(run: Run, key: TensorKey) -> int | None:
+    """The axis along which an output of a reference op has no defined order, such as that of
+    `topk(..., sorted=False)`; None if its order is defined."""
+    op = run.op(key.op)
+    if op is None or op_kind(op.type) != "topk" or op.attributes.get("sorted") is not False:
+        return None
+    axis = op.attributes.get("dim", -1)
+    return axis if isinstance(axis, int) else None
+
+
+def sort_along(operand: Operand, axis: int) -> Operand:
+    """The operand with its elements in ascending order along an axis."""
+    array = operand.array
+    if not -array.ndim <= axis < array.ndim:
+        return operand
+    return replace(operand, data=np.sort(array, axis=axis))
+
+
 def select_scores(
     run: Run, key: TensorKey, target: NDArray[Any], reference: NDArray[Any]
 ) -> Scores | None:
@@ -99,6 +117,10 @@ def select_scores(
     extent = _extent(scores, axis)
     if extent is None:
         return None
+    unordered = unordered_axis(run, key)
+    if unordered is not None:
+        target_scores = np.sort(target_scores, axis=unordered)
+        reference_scores = np.sort(reference_scores, axis=unordered)
     return Scores(
         target_scores.astype(np.float64), reference_scores.astype(np.float64), preset, *extent
     )

@@ -175,15 +175,21 @@ def restore_indices(row: Row, counted: NDArray[np.bool_]) -> Row:
 def blank_masked(
     operand: Operand, truth: NDArray[Any], counted: NDArray[np.bool_]
 ) -> tuple[Operand, NDArray[Any]] | None:
-    """Both arrays with minus infinity at masked positions, which the kernel skips.
+    """Both arrays with minus infinity at masked positions, which the kernel skips, or with equal
+    numbers there if these are integers.
 
-    None where their types have no infinity.
+    None where their types have no infinity, and for integers with several scales.
     """
     if counted.shape != truth.shape or operand.array.shape != truth.shape:
         return None
     if DTYPES[operand.dtype].kind is not Kind.FLOAT and operand.quantization is None:
         blanked = np.where(counted, operand.array, truth.astype(operand.array.dtype))
         return replace(operand, data=blanked), truth
+    quantization = operand.quantization
+    if quantization is not None and quantization.axis is None and not quantization.table:
+        zero = np.asarray(quantization.zero_point[0]).astype(operand.array.dtype)
+        data = np.where(counted, operand.array, zero)
+        return replace(operand, data=data), np.where(counted, truth, 0.0)
     if operand.quantization is not None or operand.dtype not in _HAS_INFINITY:
         return None
     mark = np.asarray(-inf)

@@ -16,7 +16,11 @@ from syncpoint.comparison.measuring.digest_and_statistics_pairs import (
     measure_by_digest,
     measure_by_statistics,
 )
-from syncpoint.comparison.measuring.index_outputs import select_scores
+from syncpoint.comparison.measuring.index_outputs import (
+    select_scores,
+    sort_along,
+    unordered_axis,
+)
 from syncpoint.comparison.measuring.masking import remove_masked, restore_indices
 from syncpoint.comparison.operands import fit_view, logical_shape, shapes_reason, view_reason
 from syncpoint.comparison.rows import Row
@@ -202,7 +206,13 @@ def build_pair(sides: Sides, row: Row, t: Operand, r: Operand) -> tuple[Row, Pai
     row = replace(row, view=str(view))
     if logical_shape(t) != logical_shape(r):
         return replace(row, unmeasured=shapes_reason(logical_shape(t), logical_shape(r))), None
-    scores = select_scores(sides.reference, sides.computed_key(row.reference.key), t.array, r.array)
+    computed_key = sides.computed_key(row.reference.key)
+    scores = select_scores(sides.reference, computed_key, t.array, r.array)
+    axis = unordered_axis(sides.reference, computed_key)
+    if scores is None and axis is not None:
+        note = f"in ascending order along axis {axis}: the op returns them in any order"
+        pair = Pair(sort_along(t, axis), sort_along(r, axis))
+        return replace(row, notes=(*row.notes, note)), pair
     if scores is not None:
         note = "indices are judged by the scores of the reference at these indices"
         upstream_presets = [
@@ -230,6 +240,8 @@ def _pair_of_file_regions(
     ):
         return None
     if any(t.quantization or DTYPES[t.dtype].kind is not Kind.FLOAT for t in tensors):
+        return None
+    if unordered_axis(sides.reference, sides.computed_key(row.reference.key)) is not None:
         return None
     target_path = sides.target.dense_file(target, verify=checks is None)
     reference_path = sides.reference.dense_file(reference, verify=checks is None)

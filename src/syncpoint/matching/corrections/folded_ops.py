@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from syncpoint.matching.evidence.downstream_agreement import (
     do_readers_contradict,
@@ -22,10 +23,14 @@ from syncpoint.matching.op_kinds import ABSORBED, AFFINE, PRIMITIVE, TRANSPARENT
 from syncpoint.matching.protocol import EvidenceKind
 from syncpoint.matching.workspace import REFERENCE, TARGET, Workspace
 from syncpoint.run.dtypes import DTYPES
-from syncpoint.run.model import Role
+from syncpoint.run.model import OpKey, Role
 
 _MAX_STEPS = 5
 """Maximum number of ops between a tensor and its moved partner."""
+_ABSENT_NORM_MARGIN = 2.0
+"""How many times nearer the result of a norm must be than that of the product before it, if the
+target has neither the norm nor its parameters. It was folded or it is missing, nothing else; so the
+nearer one is the partner, also where coarse rounding leaves no larger margin."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +68,12 @@ class FoldReview:
         undecided = []
         for target, reference in doubtful_pairs:
             distance = self.work.view_selector.find_best_view(target, reference)[0]
-            if distance <= self.fingerprints.tolerance:
+            is_near = distance <= self.fingerprints.tolerance
+            if is_near and not self._is_nearer_to_fold(target, reference, distance):
                 continue
             if not self._are_informative(target, reference):
+                if any(map(self._is_absent_norm, self._downstream_folds(reference))):
+                    undecided.append((target, reference))
                 continue
             is_moved = self._move_downstream(target, reference, distance)
             if is_moved is None:
@@ -76,8 +84,10 @@ class FoldReview:
                 undecided.append((target, reference))
             moved += bool(is_moved)
         for target, reference in undecided:
-            # Where what follows agrees, there is no error that would hide a fold from values.
-            if not do_readers_contradict(self.work, target):
+            # Where what follows agrees, there is no error that would hide a fold from values;
+            # but a tensor with too few values says nothing itself.
+            is_silent = not self._are_informative(target, reference)
+            if is_silent or not do_readers_contradict(self.work, target):
                 moved += self._move_by_position(target, reference)
         return moved
 
@@ -153,12 +163,45 @@ class FoldReview:
                 affine &= kind in AFFINE and len(self.reference.reads[reader]) == 1
                 yield _Fold(slot, tuple(through), tuple(names), affine)
 
+    def _is_nearer_to_fold(self, target: Slot, reference: Slot, distance: float) -> bool:
+        """Whether a pair that is equal up to coarse rounding, such as that of 8-bit integers, is
+        still nearer to a norm downstream whose parameters the target does not have."""
+        return any(
+            self._is_absent_norm(fold)
+            and self._margin(fold) * self.work.view_selector.find_best_view(target, fold.slot)[0]
+            <= distance
+            for fold in self._downstream_folds(reference)
+        )
+
+    def _is_absent_norm(self, fold: _Fold) -> bool:
+        """Whether a fold is a batch norm that the target does not have: no target op is paired with
+        it, and no target tensor with its parameters."""
+        op = self.reference.op_of(fold.slot)
+        if op is None or fold.through != ("batch_norm",) or fold.slot in self.work.to_target:
+            return False
+        parameters = {edge.op for edge in op.inputs if edge.role is Role.PARAMETER}
+        return bool(parameters) and not parameters & self._paired_parameters
+
+    @cached_property
+    def _paired_parameters(self) -> set[OpKey]:
+        """The reference's parameters with a partner."""
+        return {
+            pair.reference.op
+            for pair in self.work.matching.pairs
+            if pair.reference.role is Role.PARAMETER
+        }
+
+    def _margin(self, fold: _Fold) -> float:
+        """How many times nearer the result of a fold must be than the present partner."""
+        return _ABSENT_NORM_MARGIN if self._is_absent_norm(fold) else MARGIN
+
     def _move_downstream(self, target: Slot, reference: Slot, distance: float) -> bool | None:
         """Move a pair to an equal tensor downstream in the reference. Return whether it was moved;
         None if no tensor there is equal."""
         for fold in self._downstream_folds(reference):
             fold_distance = self.work.view_selector.find_best_view(target, fold.slot)[0]
-            if fold_distance > self.fingerprints.tolerance or MARGIN * fold_distance > distance:
+            is_equal = fold_distance <= self.fingerprints.tolerance
+            if not is_equal or self._margin(fold) * fold_distance > distance:
                 continue
             is_product = self.target.class_of(target) in ("conv", "matmul")
             is_known_fold = is_product or self._is_norm(fold)
@@ -173,7 +216,7 @@ class FoldReview:
                 self.work.unpair(self.work.to_target[fold.slot])
                 is_free = True
             if can_move and is_free:
-                self._move_pair(target, reference, fold)
+                self._move_pair(target, reference, fold, "by equal values", 0.9)
                 self.proven.add((self.reference.class_of(reference), *fold.through))
                 return True
             self._note(
@@ -218,13 +261,13 @@ class FoldReview:
             or self.reference.class_of(fold.slot) in ABSORBED
         )
 
-    def _move_pair(self, target: Slot, reference: Slot, fold: _Fold) -> None:
+    def _move_pair(
+        self, target: Slot, reference: Slot, fold: _Fold, basis: str, confidence: float
+    ) -> None:
         evidence, kind = self.work.evidence(target), self.work.evidence_kind(target)
         self.work.unpair(target)
-        moved_evidence = (
-            f"{evidence}; {_join_names(fold.names)} folded into {target}, by equal values"
-        )
-        self.work.pair(target, fold.slot, moved_evidence, 0.9, kind=kind)
+        moved_evidence = f"{evidence}; {_join_names(fold.names)} folded into {target}, {basis}"
+        self.work.pair(target, fold.slot, moved_evidence, confidence, kind=kind)
         self.work.explain(REFERENCE, reference, f"folded into {target}")
 
     def _move_upstream(self, target: Slot, reference: Slot) -> bool | None:
@@ -308,14 +351,8 @@ class FoldReview:
                 target, reference
             )
             if classes in self.proven or has_new_bias or is_recorded:
-                evidence, kind = self.work.evidence(target), self.work.evidence_kind(target)
-                self.work.unpair(target)
                 basis = "as the op records" if is_recorded else "by its position"
-                moved_evidence = (
-                    f"{evidence}; {_join_names(fold.names)} folded into {target}, {basis}"
-                )
-                self.work.pair(target, fold.slot, moved_evidence, 0.8, kind=kind)
-                self.work.explain(REFERENCE, reference, f"folded into {target}")
+                self._move_pair(target, reference, fold, basis, 0.8)
                 return True
         return False
 

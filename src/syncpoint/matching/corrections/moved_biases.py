@@ -2,7 +2,8 @@
 
 A compiler that adds a constant after a product, for a batch norm or to quantize, merges it with
 the bias of the product. The bare product then has no partner in a reference whose product includes
-the bias, and the sum has one only if the constant is the bias alone.
+the bias, and the sum has one only if the constant is the bias alone. A compiler that fuses the
+sum into every op that reads the product leaves no tensor with the bias at all.
 """
 
 from __future__ import annotations
@@ -14,12 +15,19 @@ from numpy.typing import NDArray
 
 from syncpoint.errors import SyncpointError
 from syncpoint.matching.graph import Slot, SlotGraph
+from syncpoint.matching.op_kinds import TRANSPARENT, op_kind
 from syncpoint.matching.protocol import EvidenceKind
 from syncpoint.matching.workspace import REFERENCE, TARGET, Workspace
 from syncpoint.run.dtypes import from_numpy
-from syncpoint.run.model import Kept, Role, TensorKey
+from syncpoint.run.model import Edge, Kept, Role, TensorKey
 
 _PRODUCTS = ("matmul", "conv")
+_FIRST_BIAS_INPUT = {
+    **dict.fromkeys(("qlinearconv", "qlinearmatmul"), 8),
+    **dict.fromkeys(("matmulintegertofloat", "qgemm"), 6),
+    **dict.fromkeys(("dynamicquantizematmul", "matmulinteger", "convinteger"), 4),
+}
+"""Number of inputs before the bias of a product of integers: scales may be 1-D parameters too."""
 _MAX_ROUNDINGS = 4
 """Unit roundoffs by which a bias may differ after casts."""
 
@@ -32,6 +40,12 @@ def find_slot_with_bias(work: Workspace, target: Slot, reference: Slot) -> Slot 
     the sum if the constant is the bias alone; else there is none. The bare product is then excluded
     from the matching: a missing bias would show downstream.
     """
+    if _is_bias_in_readers(work, target, reference):
+        work.explain(TARGET, target, f"inside {reference}, before its bias", final=True)
+        work.explain(REFERENCE, reference, f"the ops that read {target} add the bias themselves")
+        for side, slot in ((TARGET, target), (REFERENCE, reference)):
+            work.mark_hidden(side, slot)
+        return None
     moved_bias = _find_moved_bias(work, target, reference)
     if moved_bias is None:
         return target
@@ -55,7 +69,10 @@ def repair_moved_biases(work: Workspace) -> bool:
     has_changed = False
     for target, reference in list(work.to_reference.items()):
         evidence, kind = work.evidence(target), work.evidence_kind(target)
-        if kind is EvidenceKind.MAP or _find_moved_bias(work, target, reference) is None:
+        if kind is EvidenceKind.MAP or not (
+            _is_bias_in_readers(work, target, reference)
+            or _find_moved_bias(work, target, reference)
+        ):
             continue
         has_changed = True
         work.unpair(target)
@@ -66,19 +83,69 @@ def repair_moved_biases(work: Workspace) -> bool:
     return has_changed
 
 
+def _is_bias_in_readers(work: Workspace, target: Slot, reference: Slot) -> bool:
+    """Whether the target is a bare product, and every op that reads it also reads the parameter
+    that is the bias of the reference's product."""
+    positions = _product_positions(work, target, reference)
+    if positions is None:
+        return False
+    position, reference_position = positions
+    graph, reference_graph = work.graphs
+    bias = _bias_edge(reference_graph, reference_position)
+    if bias is None or _bias_edge(graph, position) is not None:
+        return False
+    names = {
+        pair.target.op
+        for pair in work.matching.pairs
+        if pair.target.role is Role.PARAMETER and pair.reference.op == bias.op
+    }
+    readers = _readers_of_values(graph, target)
+    return bool(readers) and all(
+        any(edge.role is Role.PARAMETER and edge.op in names for edge in graph.ops[reader].inputs)
+        for reader in readers
+    )
+
+
+def _readers_of_values(graph: SlotGraph, slot: Slot) -> list[int]:
+    """The ops that compute with a slot, also behind ops that only dequantize or reorder it."""
+    readers: list[int] = []
+    waiting = list(graph.consumers.get(slot, ()))
+    visited: set[int] = set()
+    while waiting:
+        position = waiting.pop()
+        if position in visited:
+            continue
+        visited.add(position)
+        if graph.classes[position] in TRANSPARENT:
+            for output in graph.outputs(position):
+                waiting += graph.consumers.get(output, ())
+        else:
+            readers.append(position)
+    return readers
+
+
+def _product_positions(work: Workspace, target: Slot, reference: Slot) -> tuple[int, int] | None:
+    """The positions of two ops that are products; None if one of them is none."""
+    positions = [
+        graph.position.get(slot.op, -1)
+        for graph, slot in zip(work.graphs, (target, reference), strict=True)
+    ]
+    are_products = all(
+        position >= 0 and graph.classes[position] in _PRODUCTS
+        for graph, position in zip(work.graphs, positions, strict=True)
+    )
+    return (positions[0], positions[1]) if are_products else None
+
+
 def _find_moved_bias(
     work: Workspace, target: Slot, reference: Slot
 ) -> tuple[int, NDArray[Any]] | None:
     """The position of the op that adds a constant to a bare product, and the reference's bias."""
     target_graph, reference_graph = work.graphs
-    position = target_graph.position.get(target.op, -1)
-    reference_position = reference_graph.position.get(reference.op, -1)
-    if position < 0 or reference_position < 0:
+    positions = _product_positions(work, target, reference)
+    if positions is None:
         return None
-    if target_graph.classes[position] not in _PRODUCTS:
-        return None
-    if reference_graph.classes[reference_position] not in _PRODUCTS:
-        return None
+    position, reference_position = positions
     adding_positions = _find_adding_ops(target_graph, target)
     if not adding_positions:
         return None
@@ -110,15 +177,26 @@ def _find_adding_ops(graph: SlotGraph, slot: Slot) -> list[int]:
     return list(readers) if all_add else []
 
 
-def _read_bias(graph: SlotGraph, position: int) -> NDArray[Any] | None:
-    """The bias of a product: its 1-D parameter."""
-    inputs = graph.ops[position].inputs
-    for edge in inputs if len(inputs) > 2 else ():
+def _bias_edge(graph: SlotGraph, position: int) -> Edge | None:
+    """The edge to the bias of a product: its 1-D parameter."""
+    op = graph.ops[position]
+    integer_inputs = _FIRST_BIAS_INPUT.get(op_kind(op.type).rpartition(".")[2])
+    if integer_inputs is not None:
+        inputs = op.inputs[integer_inputs:]
+    else:
+        inputs = op.inputs if len(op.inputs) > 2 else ()
+    for edge in inputs:
         if edge.role is Role.PARAMETER:
-            values = _read_values(graph, TensorKey(edge.op, edge.role, edge.index))
-            if values is not None and values.ndim == 1:
-                return values
+            tensor = graph.side.run.tensor(TensorKey(edge.op, edge.role, edge.index))
+            if tensor is not None and len(tensor.shape) == 1:
+                return edge
     return None
+
+
+def _read_bias(graph: SlotGraph, position: int) -> NDArray[Any] | None:
+    """The values of the bias of a product."""
+    edge = _bias_edge(graph, position)
+    return None if edge is None else _read_values(graph, TensorKey(edge.op, edge.role, edge.index))
 
 
 def _read_constant(graph: SlotGraph, position: int) -> NDArray[Any] | None:

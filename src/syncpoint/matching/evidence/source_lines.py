@@ -33,16 +33,19 @@ class SourceLines:
     def __init__(self, matching: Matching) -> None:
         sides = matching.target, matching.reference
         files = [_files([op for op in side.ops if op.source], side.run) for side in sides]
-        equal_files = {
+        self._equal_files = {
             name for name, text in files[0].items() if text and files[1].get(name) == text
         }
         lines = [{line for op in side.ops if (line := _line(op))} for side in sides]
-        self._common = {line for line in lines[0] & lines[1] if line[0] in equal_files}
+        self._common = {line for line in lines[0] & lines[1] if line[0] in self._equal_files}
 
     def contradict(self, target: Op, reference: Op) -> bool:
-        """Whether two small ops are called by different lines."""
+        """Whether two small ops are called by different lines. The reference must have ops of the
+        target's line; the target may have fused those of the reference's line."""
         target_line, reference_line = _line(target), _line(reference)
-        if target_line not in self._common or reference_line not in self._common:
+        if target_line not in self._common or reference_line is None:
+            return False
+        if reference_line[0] not in self._equal_files:
             return False
         if target_line in _stack(reference) or reference_line in _stack(target):
             return False

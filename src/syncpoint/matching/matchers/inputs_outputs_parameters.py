@@ -22,10 +22,10 @@ class BoundaryMatcher:
             reference = [t for t in matching.reference.others if t.key.role is role]
             if role in (Role.PARAMETER, Role.STATE):
                 yield from _pair_by_inner_name(target, reference, role)
-            if role is Role.MODEL_OUTPUT:
-                yield from _pair_by_path(target, reference)
-            else:
+            if role is not Role.MODEL_OUTPUT:
                 yield from _pair_by_name(target, reference, role)
+            if role in (Role.MODEL_INPUT, Role.MODEL_OUTPUT):
+                yield from _pair_by_path(*_free_tensors(matching, target, reference), role)
             if role is Role.PARAMETER:
                 continue
             free_targets, free_references = _free_tensors(matching, target, reference)
@@ -98,15 +98,15 @@ def _numbered_constants(tensors: list[Tensor]) -> list[Tensor]:
     return [t for t in tensors if t.key.op.op.startswith(("lifted_tensor_", "_tensor_constant"))]
 
 
-def _pair_by_path(target: list[Tensor], reference: list[Tensor]) -> Iterator[SyncPoint]:
-    """Pair model outputs by their path, such as `out["logits"]`."""
+def _pair_by_path(target: list[Tensor], reference: list[Tensor], role: Role) -> Iterator[SyncPoint]:
+    """Pair model inputs or outputs by their path, such as `args[1]` or `out["logits"]`. A compiled
+    graph may list them in another order."""
     by_path = {(r.name, r.key.part): r for r in reference if r.name}
     for tensor in target:
         partner = by_path.get((tensor.name, tensor.key.part))
-        if partner is not None:
-            yield SyncPoint(
-                tensor.key, partner.key, "model-output of the same path", confidence=1.0
-            )
+        if partner is None or (role is Role.MODEL_INPUT and partner.shape != tensor.shape):
+            continue  # `args[1]` is a position: without its first argument a side counts on
+        yield SyncPoint(tensor.key, partner.key, f"{role} of the same path", confidence=1.0)
 
 
 def _pair_by_position(

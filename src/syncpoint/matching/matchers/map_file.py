@@ -19,7 +19,8 @@ It is the strongest evidence and comes first in the chain.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -85,12 +86,7 @@ class MapFile:
                 f" {type(content).__name__}",
                 cure=_CURE,
             )
-        unknown = set(content) - _KEYS
-        if unknown:
-            raise FormatError(
-                f"unknown key {_list_text(map(str, unknown))} in {where}",
-                cure=f"use only {_list_text(_KEYS)}",
-            )
+        _refuse_unknown_keys(content, _KEYS, where)
         pins = [_read_pin(entry, where) for entry in _read_list(content, "pairs", where)]
         ignore = _read_list(content, "ignore", where)
         return cls(
@@ -119,6 +115,15 @@ def _list_text(names: Iterable[str]) -> str:
     return ", ".join(sorted(names))
 
 
+def _refuse_unknown_keys(content: Mapping[Any, Any], keys: AbstractSet[str], where: str) -> None:
+    unknown = set(content) - keys
+    if unknown:
+        raise FormatError(
+            f"unknown key {_list_text(map(str, unknown))} in {where}",
+            cure=f"use only {_list_text(keys)}",
+        )
+
+
 def _read_list(content: dict[str, Any], key: str, where: str) -> list[Any]:
     value = content.get(key)
     if value is None:
@@ -134,12 +139,7 @@ def _read_pin(entry: Any, where: str) -> Pin:
             f"a pair in {where} needs the keys target and reference: {repr(entry)[:60]}",
             cure=_CURE,
         )
-    unknown = set(entry) - _PAIR_KEYS
-    if unknown:
-        raise FormatError(
-            f"unknown key {_list_text(map(str, unknown))} in a pair of {where}",
-            cure=f"use only {_list_text(_PAIR_KEYS)}",
-        )
+    _refuse_unknown_keys(entry, _PAIR_KEYS, f"a pair of {where}")
     target, reference = (read_name(entry[side], side, where) for side in _SIDES)
     view, regex = entry.get("view", ""), entry.get("regex", False)
     if not isinstance(view, str) or not isinstance(regex, bool):

@@ -168,7 +168,7 @@ class _FingerprintIndex:
                     continue
                 self.work.fingerprints.comparison_count += 1
                 distance = relative_distance(self._samples[TARGET][other], sample)
-                if not distance <= self.work.fingerprints.tolerance:
+                if not distance <= self.work.fingerprints.close_tolerance:
                     continue
                 worst = self.work.fingerprints.distance(
                     other, slot, self._proven_view(TARGET, other)
@@ -181,7 +181,8 @@ class _FingerprintIndex:
         """Whether a slot is a product whose bias is added later. Coarse precisions would not
         distinguish it from a product with bias."""
         graph = self.work.graphs[side]
-        return graph.position.get(slot.op, -1) in graph.completed
+        position = graph.position.get(slot.op, -1)
+        return position in graph.completed or position in graph.between_halves
 
     def _cell_of(self, sample: Sample) -> tuple[int, ...]:
         size = log_norm(sample)

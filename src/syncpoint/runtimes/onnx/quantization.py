@@ -49,6 +49,9 @@ _INPUT_SCALES: dict[str, tuple[tuple[int, int, int, int | None], ...]] = {
     "MatMulIntegerToFloat": ((0, 2, 4, None), (1, 3, 5, -1)),
 }
 """Op -> indices of an input, its scale and its zero point, and the axis if it has many scales."""
+_INTEGER_PRODUCTS = {"MatMulInteger": -1, "ConvInteger": 0}
+"""Ops that multiply integers and leave the scales to a multiplication that follows -> the axis of
+the weight if it has many scales."""
 _MOVES = frozenset(
     {"Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Gather"}
     | {"Split", "Expand", "Tile", "Concat", "MaxPool", "NhwcMaxPool", "DepthToSpace", "Dropout"}
@@ -93,6 +96,9 @@ class QuantizationFinder:
         if node.op_type == "DynamicQuantizeLinear":
             is_first = value.index() == 0
             return self._read(node.outputs[1], node.outputs[2], None) if is_first else None
+        if node.op_type in _INTEGER_PRODUCTS:
+            axis = 1 if node.op_type == "ConvInteger" else -1
+            return self._read(_scale_of_product(node), None, axis)
         if node.op_type in _OUTPUT_SCALES:
             scale, zero = (_input(node, index) for index in _OUTPUT_SCALES[node.op_type])
             return self._read(
@@ -131,6 +137,8 @@ class QuantizationFinder:
 
     def _of_operand(self, node: ir.Node, index: int) -> Quantization | None:
         """The quantization that a node assumes for one of its inputs."""
+        if node.op_type in _INTEGER_PRODUCTS and index == 1:
+            return self._of_weight(node)
         for operand, scale, zero, axis in _INPUT_SCALES.get(node.op_type, ()):
             if operand == index:
                 if node.op_type == "DequantizeLinear":
@@ -139,6 +147,19 @@ class QuantizationFinder:
                     axis = 0  # a Gemm whose weight is [out, in], like that of a linear layer
                 return self._read(_input(node, scale), _input(node, zero), axis, _block(node))
         return None
+
+    def _of_weight(self, node: ir.Node) -> Quantization | None:
+        """The quantization of the second factor of a product of integers: the scale of the product
+        is that of the first factor times this one."""
+        product = self._from_producer(node.outputs[0])
+        first = node.inputs[0]
+        activation = self.find(first) if first is not None else None
+        zero = _input(node, 3)
+        zeros = self._lookup(zero) if zero is not None else np.zeros((), np.int8)
+        if product is None or activation is None or zeros is None or len(activation.scale) != 1:
+            return None
+        scales = np.asarray(product.scale) / activation.scale[0]
+        return _make_quantization(scales, zeros, _INTEGER_PRODUCTS[node.op_type])
 
     def _read(
         self, scale: ir.Value | None, zero: ir.Value | None, axis: int | None, block: int = 0
@@ -149,14 +170,34 @@ class QuantizationFinder:
         zeros = self._lookup(zero) if zero is not None else np.zeros((), np.int8)
         if zeros is None or (scales.ndim > 1 and scales.size > 1):
             return None
-        if from_numpy(zeros.dtype).kind != "int":
+        return _make_quantization(scales, zeros, axis, block)
+
+
+def _make_quantization(
+    scales: Array, zeros: Array, axis: int | None, block: int = 0
+) -> Quantization | None:
+    if from_numpy(zeros.dtype).kind != "int":
+        return None
+    return Quantization(
+        tuple(float(s) for s in scales.reshape(-1)),
+        tuple(int(z) for z in zeros.reshape(-1)) or (0,),
+        axis if scales.size > 1 else None,
+        block if scales.size > 1 else 0,
+    )
+
+
+def _scale_of_product(node: ir.Node) -> ir.Value | None:
+    """The number by which the only reader multiplies a product of integers, after a cast."""
+    value = node.outputs[0]
+    for op_type in ("Cast", "Mul"):
+        uses = list(value.uses())
+        if len(uses) != 1 or uses[0].node.op_type != op_type:
             return None
-        return Quantization(
-            tuple(float(s) for s in scales.reshape(-1)),
-            tuple(int(z) for z in zeros.reshape(-1)) or (0,),
-            axis if scales.size > 1 else None,
-            block if scales.size > 1 else 0,
-        )
+        reader, index = uses[0].node, uses[0].idx
+        if op_type == "Mul":
+            return reader.inputs[1 - index]
+        value = reader.outputs[0]
+    return None
 
 
 def _input(node: ir.Node, index: int) -> ir.Value | None:

@@ -189,3 +189,110 @@ def test_the_bias_of_an_integer_product_is_added_after_dequantization(size):
     pairs, _ = paired(integer_product(bias), reference_run)
     assert (pairs["add"], pairs["end"]) == ("linear", "tanh")
     assert "mm" not in pairs and "dq" not in pairs
+
+
+def product_in(readers, parameters=(), product=PRODUCT, inputs=("x", "w"), kind="MatMul"):
+    """A product, and kernels of (name, parameters that it reads, values) that read it. Without a
+    bias in the product, its partner is missing if every kernel adds the bias."""
+    kernels = [
+        (name, "Kernel", "", ("mm", *added), np.tanh(values)) for name, added, values in readers
+    ]
+    end = np.sum([kernel[4] for kernel in kernels], axis=0)
+    return run(
+        ("mm", kind, "up", inputs, product),
+        *kernels,
+        ("end", "Sum", "", [kernel[0] for kernel in kernels], end),
+        inputs=[("x", X)],
+        parameters=[("w", WEIGHT), ("b", BIAS), *parameters],
+        outputs=[("end", end)],
+    )
+
+
+def pair_by_hand(target, reference):
+    """A matching in which the two products are paired first: its pairs, its reasons
+    and what it hides."""
+    matching = match(target, reference, [First("by hand"), *chain()])
+    pairs = {
+        p.target.op.op: p.reference.op.op for p in matching.pairs if p.target.role is Role.OUTPUT
+    }
+    reasons = {(u.side, u.key.op.op): u.reason.detail for u in matching.unmatched()}
+    hidden = {(side, key.op.op) for side, key in matching.hidden}
+    return pairs, reasons, hidden
+
+
+def biased_reference(branches=2, parameters=()):
+    """A linear layer with its bias, whose result several ops read."""
+    biased = PRODUCT + BIAS
+    factors = [2.0**i for i in range(branches)]
+    ops = [(f"k{i}", "Kernel", "", ("linear",), np.tanh(f * biased)) for i, f in enumerate(factors)]
+    end = np.sum([op[4] for op in ops], axis=0)
+    return run(
+        ("linear", "aten.linear.default", "up", ("x", "w", "b"), biased),
+        *ops,
+        ("end", "Sum", "", [op[0] for op in ops], end),
+        inputs=[("x", X)],
+        parameters=[("w", WEIGHT), ("b", BIAS), *parameters],
+        outputs=[("end", end)],
+    )
+
+
+def reading(*names):
+    """Kernels that compute what those of `biased_reference` do, and the parameters they read."""
+    return [(f"k{i}", reads, 2.0**i * (PRODUCT + BIAS)) for i, reads in enumerate(names)]
+
+
+@pytest.mark.parametrize("kind", ["MatMul", "Conv"])
+@pytest.mark.parametrize("names", [[("b",)], [("b",), ("b",)], [("b", "s"), ("s", "b")]])
+def test_a_product_whose_bias_every_reader_adds_has_no_counterpart(names, kind):
+    """A compiler fused the sum into each kernel that reads the product."""
+    target = product_in(reading(*names), parameters=[("s", SCALE)], kind=kind)
+    pairs, reasons, hidden = pair_by_hand(target, biased_reference(len(names)))
+    assert "mm" not in pairs and "linear" not in pairs.values()
+    assert reasons["target", "mm"] == "inside linear, before its bias"
+    assert reasons["reference", "linear"] == "the ops that read mm add the bias themselves"
+    assert hidden >= {("target", "mm"), ("reference", "linear")}
+    assert all(pairs[f"k{i}"] == f"k{i}" for i in range(len(names))) and pairs["end"] == "end"
+
+
+@pytest.mark.parametrize("names", [[()], [("b",), ()], [(), ("b",)], [("b",), ("s",)]])
+def test_a_product_that_one_reader_reads_without_the_bias_keeps_its_pair(names):
+    """A bias that this reader dropped must show."""
+    target = product_in(reading(*names), parameters=[("s", SCALE)])
+    pairs, _, hidden = pair_by_hand(target, biased_reference(len(names)))
+    assert pairs["mm"] == "linear"
+    assert not {("target", "mm"), ("reference", "linear")} & hidden
+
+
+def test_a_product_with_a_bias_of_its_own_keeps_its_pair():
+    """Its readers would add the bias twice."""
+    target = product_in(
+        reading(("b",), ("b",)), product=PRODUCT + BIAS, inputs=("x", "w", "b"), kind="Gemm"
+    )
+    pairs, _, _ = pair_by_hand(target, biased_reference())
+    assert pairs["mm"] == "linear"
+
+
+def test_readers_of_another_parameter_say_nothing_about_the_bias():
+    target = product_in(reading(("s",), ("s",)), parameters=[("s", SCALE)])
+    pairs, _, _ = pair_by_hand(target, biased_reference(parameters=[("s", SCALE)]))
+    assert pairs["mm"] == "linear"
+
+
+def test_a_product_that_nothing_reads_keeps_its_pair():
+    """Nothing after it could add the bias."""
+    target = run(
+        ("mm", "MatMul", "up", ("x", "w"), PRODUCT),
+        inputs=[("x", X)],
+        parameters=[("w", WEIGHT)],
+        outputs=[("mm", PRODUCT)],
+    )
+    pairs, _, _ = pair_by_hand(target, biased_reference(1))
+    assert pairs["mm"] == "linear"
+
+
+def test_a_product_that_a_map_pairs_keeps_its_pair_though_its_readers_add_the_bias():
+    first = First("pinned", kind=EvidenceKind.MAP)
+    matching = match(product_in(reading(("b",))), biased_reference(1), [first, *chain()])
+    assert {"mm": "linear"}.items() <= {
+        p.target.op.op: p.reference.op.op for p in matching.pairs
+    }.items()
