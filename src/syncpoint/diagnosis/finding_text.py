@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
-from syncpoint.run.model import Edge, Role
+from syncpoint.run.model import Edge, Op, Role
 
 if TYPE_CHECKING:
     from syncpoint.diagnosis.case import Case
@@ -48,25 +48,38 @@ _GENERIC = frozenset(
 
 def name_op(row: Row, label: str = "") -> str:
     """Return an op's label, with its module and source line if the label alone does not say where
-    the op is. Example: `add_8 (blocks.0.attention, model.py:41)`.
-    A model output stands in quotes."""
+    the op is. Example: `add_8 (blocks.0.attention, model.py:41)`. Its position if neither is
+    recorded: `add_8 (op 17 in execution order)`. A model output stands in quotes."""
     label = label or row.target.label
     if row.target.key.role is Role.MODEL_OUTPUT and label == row.target.label:
         return f"output '{label}'"
     if not _NUMBERED.search(label) and label.removesuffix("_default") not in _GENERIC:
         return label
     location = locate(row)
+    if not location and row.target.order >= 0:
+        location = f"op {row.target.order + 1} in execution order"
     return f"{label} ({location})" if location else label
 
 
-def name_inner_op(row: Row, inner: str, label: str = "") -> str:
-    """Name an op of the reference that the target computes as part of another op. Example:
-    `silu_1 (recorded as part of mul_1, blocks.0.mlp, model.py:84)`."""
+def name_target_op(row: Row, label: str = "") -> str:
+    """Name an op of the target as the subject of a title: `the target's add_8 (model.py:41)`."""
+    return f"the target's {name_op(row, label)}"
+
+
+def name_inner_op(row: Row, op: Op, label: str = "", *, is_part: bool = True) -> str:
+    """Name an op of the reference with the op of the target that computes it, alone or as a part.
+    Example: `silu_1 (inside the target's mul_1; blocks.0.mlp, model.py:84)`."""
     label = label or row.target.label
-    if inner == label:
-        return name_op(row, label)
-    location = ", ".join(part for part in (label, locate(row)) if part)
-    return f"{inner} (recorded as part of {location})"
+    if str(op.key) == label:
+        return name_target_op(row, label)
+    return name_reference_op(op, f"{'inside ' if is_part else ''}the target's {label}")
+
+
+def name_reference_op(op: Op, inside: str) -> str:
+    """Name an op of the reference with the ops of the target that compute it, and where it is."""
+    source = _short_source(str(op.source[-1])) if op.source else ""
+    location = ", ".join(part for part in (op.module, source) if part)
+    return f"{op.key} ({'; '.join(part for part in (inside, location) if part)})"
 
 
 def name_tensor(edge: Edge) -> str:
@@ -76,10 +89,52 @@ def name_tensor(edge: Edge) -> str:
 
 
 def locate(row: Row) -> str:
-    """Return module and source line of a row's op: `blocks.0.attention, model.py:41`."""
-    source = (row.target.source or row.reference.source).replace("\\", "/").rpartition("/")[2]
-    parts = (row.target.module or row.reference.module, source)
-    return ", ".join(part for part in parts if part)
+    """Return module and source line of a row's op: `blocks.0.attention, model.py:41`.
+
+    Some runtimes know modules only as class and number (`Block$1.Linear$3`). The reference's name
+    of the module stands in for them; without one they are spelled out: `Linear 3 in Block 1`.
+    """
+    module = row.target.module
+    if not module or "$" in module:
+        module = row.reference.module or module
+    if "$" in module:
+        module = " in ".join(part.replace("$", " ") for part in reversed(module.split(".")))
+    source = _short_source(row.target.source or row.reference.source)
+    return ", ".join(part for part in (module, source) if part)
+
+
+def _short_source(source: str) -> str:
+    return source.replace("\\", "/").rpartition("/")[2]
+
+
+def describe_change(
+    change: str,
+    before: float,
+    after: float,
+    unit: str,
+    remainder: str = "",
+    results: str = "the two results",
+) -> str:
+    """Return the sentence that a change makes both sides alike, with the difference before and
+    after. `change` is an adverbial phrase: `with this fault put into the reference's op`."""
+    if after == 0 and before != inf:
+        return f"{change}, {results} are equal; without it they differ by {_brief(before)} ({unit})"
+    if before == inf:
+        return (
+            f"{change}, {results} are NaN or inf in the same places, and differ by {_brief(after)}"
+            f" ({unit}) elsewhere; without it those places differ"
+        )
+    line = f"{change}, {results} differ by {_brief(after)} instead of {_brief(before)} ({unit})"
+    return f"{line}; {remainder}" if remainder else line
+
+
+def _brief(value: float) -> str:
+    return number(value) if 100 <= value < inf else f"{value:.2g}"
+
+
+def join_names(names: list[str]) -> str:
+    """Join names to a list in words: `a, b and c`."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def finding_at(

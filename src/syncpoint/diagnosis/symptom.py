@@ -49,13 +49,13 @@ def list_upgrades(result: Result) -> list[str]:
     upgrades = []
     if target["runtime_version"] != reference["runtime_version"]:
         upgrades.append(
-            f"{target['runtime']} changed from {reference['runtime_version'] or 'unknown'} to"
-            f" {target['runtime_version'] or 'unknown'}"
+            f"{target['runtime']} is {target['runtime_version'] or 'unknown'} in the target,"
+            f" {reference['runtime_version'] or 'unknown'} in the reference"
         )
     new, old = target.get("environment") or {}, reference.get("environment") or {}
     for name in _VERSION_NAMES:
         if name in new and name in old and new[name] != old[name]:
-            upgrades.append(f"{name} changed from {old[name]} to {new[name]}")
+            upgrades.append(f"{name} is {new[name]} in the target, {old[name]} in the reference")
     return list(dict.fromkeys(upgrades))
 
 

@@ -4,6 +4,7 @@ import copy
 import json
 import re
 from dataclasses import replace
+from html import escape
 
 import pytest
 from typer.testing import CliRunner
@@ -74,7 +75,7 @@ def test_the_findings_are_kept_and_in_every_report(kept, tmp_path):
     again = sp.open_comparison(path)
     assert again.diagnosis == found.diagnosis
     assert found.findings[0].title in as_text(again)
-    assert found.findings[0].title in again._repr_html_()
+    assert escape(found.findings[0].title) in again._repr_html_()
     said = json.loads(again.to_json(tmp_path / "all.json").read_text())
     assert said["findings"][0]["kind"] == "gelu-tanh"
     assert said["diagnosis"]["symptom"] == found.diagnosis.symptom
@@ -89,7 +90,7 @@ def test_the_command_prints_symptom_op_line_numbers_and_next_step(kept):
     assert done.exit_code == sp.open_comparison(path).exit_code()
     text = done.stdout
     assert "The output differs" in text
-    assert re.search(r"1 ■ gelu computes .*form of GELU", text)
+    assert re.search(r"1 ■ the target's gelu computes .*form of GELU", text)
     assert "test_diagnose.py:" in text
     assert "next: " in text
     assert max(map(len, text.splitlines())) <= 100

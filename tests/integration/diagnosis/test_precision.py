@@ -1,7 +1,5 @@
 """Too few bits: wrong scales and zero points, ranges that are used badly, ops in a coarser type."""
 
-from functools import cache
-
 import numpy as np
 import onnx
 import pytest
@@ -12,6 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 import syncpoint as sp
+from helpers.onnx_exports import in_torch
 from models.onnx_files import NETS, _Samples, exported, onnx_file, quiet
 from models.transformer import make_transformer, transformer_inputs
 
@@ -21,12 +20,6 @@ FUSIONS = ["as-executed", "unfused"]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("precision")
-
-
-@cache
-def in_torch(net):
-    make, inputs = NETS[net]
-    return sp.capture(make(), inputs())
 
 
 def compared(net, model, folder, fusion):

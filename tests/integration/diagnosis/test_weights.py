@@ -73,8 +73,8 @@ def test_swapped_layers_name_each_other(reference):
     found = sp.compare(model, reference, inputs=cnn_inputs()).findings
     assert [f.kind for f in found] == ["swapped", "swapped"]
     assert {f.title for f in found} == {
-        "block.conv1.weight holds the values of block.conv2.weight",
-        "block.conv2.weight holds the values of block.conv1.weight",
+        "the target's block.conv1.weight holds the values of block.conv2.weight",
+        "the target's block.conv2.weight holds the values of block.conv1.weight",
     }
 
 

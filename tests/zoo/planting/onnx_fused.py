@@ -38,6 +38,12 @@ def _alone(proto, node):
     return None
 
 
+def _followed(proto, kind, next_kinds):
+    """Ops of a kind with their only reader, where that is of one of these kinds."""
+    pairs = [(n, _alone(proto, n)) for n in proto.graph.node if n.op_type == kind]
+    return [(n, after) for n, after in pairs if after is not None and after.op_type in next_kinds]
+
+
 def _fuse(work, old, new):
     """Puts a fused op where the last of the old ones was."""
     graph = work.proto.graph
@@ -59,11 +65,7 @@ def _attributes(node):
 @planter("onnx")
 def fused_convolution(work):
     """A convolution with the wrong activation inside."""
-    found = []
-    for node in work.proto.graph.node:
-        after = _alone(work.proto, node) if node.op_type == "Conv" else None
-        if after is not None and after.op_type in ("Relu", "LeakyRelu"):
-            found.append((node, after))
+    found = _followed(work.proto, "Conv", ("Relu", "LeakyRelu"))
     conv, after = pick(work, found, "no convolution before a relu")
     said = {k: v for k, v in _attributes(conv).items() if k != "auto_pad"}
     kinds = {"Relu": [("LeakyRelu", [0.1]), ("Tanh", [])], "LeakyRelu": [("LeakyRelu", [0.5])]}
@@ -85,12 +87,10 @@ def fused_convolution(work):
 def fused_product(work, factor):
     """Scores with the scale inside the product, and the scale wrong."""
     found = []
-    for node in work.proto.graph.node:
-        after = _alone(work.proto, node) if node.op_type == "MatMul" else None
-        if after is not None and after.op_type == "Div":
-            size = _constant(work.proto, after.input[1])
-            if size is not None and size.size == 1:
-                found.append((node, after, float(size.reshape(-1)[0])))
+    for node, after in _followed(work.proto, "MatMul", ("Div",)):
+        size = _constant(work.proto, after.input[1])
+        if size is not None and size.size == 1:
+            found.append((node, after, float(size.reshape(-1)[0])))
     product, scale, size = pick(work, found, "no scaled product")
     alpha = factor / size
     new = helper.make_node(
@@ -151,11 +151,7 @@ def fused_gelu(work, form):
 @planter("onnx")
 def fused_gemm(work):
     """A Gemm with its activation inside, which is another."""
-    found = []
-    for node in work.proto.graph.node:
-        after = _alone(work.proto, node) if node.op_type == "Gemm" else None
-        if after is not None and after.op_type in ("Tanh", "Clip"):
-            found.append((node, after))
+    found = _followed(work.proto, "Gemm", ("Tanh", "Clip"))
     gemm, after = pick(work, found, "no gemm before an activation")
     activation = "Sigmoid" if after.op_type == "Tanh" else "Relu"
     new = helper.make_node(

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
+from syncpoint.diagnosis.finding_text import describe_change
 from syncpoint.metrics.limits import PRESETS
 from syncpoint.run.model import Edge
 from syncpoint.run.statistics import rms
@@ -51,9 +52,18 @@ class Proof:
         `change` is an adverbial phrase: `with inputs rounded to 10 bits in the reference`.
         """
         size = self.size or 1.0
-        return (
-            f"{change}, its difference from the target's {label} falls from"
-            f" {self.before / size:.2g} to {self.after / size:.2g} (relative)"
+        remainder = ""
+        if self.exact:
+            remainder = "rounding explains the rest"
+        elif self.allowed:
+            remainder = f"rounding explains at most {self.allowed / size:.2g}"
+        return describe_change(
+            change,
+            self.before / size,
+            self.after / size,
+            "relative",
+            remainder,
+            f"the two results of {label}",
         )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
-from syncpoint.diagnosis.finding_text import name_op, number
+from syncpoint.diagnosis.finding_text import name_target_op, number
 from syncpoint.diagnosis.numerics.error_growth import (
     ErrorStep,
     Growth,
@@ -83,18 +83,21 @@ class Accumulation:
         return Finding(
             cause=self.name,
             kind="growth-exponential" if curve and curve.exponential else "growth",
-            title=f"rounding errors of {long_name(dtype)} accumulate up to {end}; no single op is"
-            " at fault",
+            title=f"rounding errors of {long_name(dtype)} accumulate in the target up to {end}; no"
+            " single op is at fault",
             level=level,
             confidence=0.95 if is_better else 0.85,
             ops=(first.target.label,),
             reference_ops=(first.reference.label,),
             evidence=(floor, *_describe_curve(curve), *_describe_sum(added, final), *finer_lines),
-            next=f"run the model in {long_name(_FINER[dtype])}, or accumulate in float32; keep"
-            f" {long_name(dtype)} if the task's accuracy does not suffer",
+            next=f"run the target's model in {long_name(_FINER[dtype])}, or accumulate in float32;"
+            f" keep {long_name(dtype)} if the task's accuracy does not suffer",
             missing=()
             if finer_lines and is_better is not None
-            else (f"a run of the target in {long_name(_FINER[dtype])} (give its model)",),
+            else (
+                f"a run of the target in {long_name(_FINER[dtype])} (give the target's model:"
+                " --target-model)",
+            ),
             rows=tuple(rows),
         )
 
@@ -115,7 +118,7 @@ class Accumulation:
         return Finding(
             cause=self.name,
             kind=kind,
-            title=f"{name_op(row)} amplifies small errors {number(step.gain)} times",
+            title=f"{name_target_op(row)} amplifies small errors {number(step.gain)} times",
             level=level,
             confidence=0.92,
             ops=tuple(dict.fromkeys(labels)),
@@ -130,7 +133,7 @@ class Accumulation:
                 *reason,
                 *evidence,
             ),
-            next=f"compute {labels[0]} and its inputs in {finer}"
+            next=f"compute {labels[0]} of the target and its inputs in {finer}"
             + (
                 ", or reorder the computation to avoid the cancellation"
                 if kind == "cancellation"

@@ -4,6 +4,7 @@ op computed, pairs are doubtful, parts are missing."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from math import isfinite
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from syncpoint.diagnosis.execution.recording_faults import (
     find_holder,
     was_read,
 )
-from syncpoint.diagnosis.finding_text import finding_at, name_op
+from syncpoint.diagnosis.finding_text import finding_at, name_target_op, of_norm
 from syncpoint.diagnosis.weights.relations import distance
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.model import Role
@@ -50,6 +51,8 @@ class Capture:
             large = any(r.verdict is Verdict.LARGE for r in case.computed)
             is_output_off = any(r.verdict.severity for r in case.result.outputs)
             level = Level.CAUSE if large else Level.SUSPECT if is_output_off else Level.NOTE
+            if observer.get("explained"):
+                level = Level.NOTE  # what was recorded is the model without its fused path
             yield Finding(
                 cause=self.name,
                 kind="observer",
@@ -58,8 +61,8 @@ class Capture:
                 level=level,
                 confidence=0.75 if case.is_off else 0.9,
                 evidence=(
-                    "a run of the same model without recording gives other outputs",
-                    *((observer["detail"],) if observer.get("detail") else ()),
+                    observer.get("detail")
+                    or "a run of the same model without recording gives other outputs",
                 ),
                 next=f"record the {side} as executed, or fewer of its tensors, and compare again",
             )
@@ -77,6 +80,7 @@ class Capture:
                 confidence=0.4,
                 evidence=(str(missing)[:150],),
                 next=f"record the {side} again, to its end",
+                missing=(f"a complete recording of the {side}",),
             )
 
     def _report_tensors(self, case: Case) -> Iterator[Finding]:
@@ -113,7 +117,8 @@ class Capture:
             row,
             self.name,
             "alone",
-            f"{name_op(row)} may have been recorded wrongly: it is the only tensor that differs",
+            f"{name_target_op(row)} may have been recorded wrongly: it is the only tensor that"
+            " differs",
             0.55,
             (sign,),
             f"record {row.target.label} again, with a copy made when it is produced; if it still"
@@ -137,7 +142,7 @@ class Capture:
         )
         if crossed and (was_read(case, row) or was_read(case, other)):
             return None
-        subject, label, elsewhere = name_op(row), row.target.label, other.reference.label
+        subject, label, elsewhere = name_target_op(row), row.target.label, other.reference.label
         doubtful = row.confidence < _MIN_PAIR_CONFIDENCE
         if crossed:
             kind, confidence = "names-shuffled", 0.98
@@ -145,12 +150,15 @@ class Capture:
             after = f"pair {label} with {elsewhere} in a map file, or correct the names in the dump"
         elif doubtful and not proof:
             kind, confidence = "pairing", 0.75
-            title = f"{subject} is probably paired with the wrong tensor: it equals {elsewhere}"
+            title = (
+                f"{subject} is probably paired with the wrong tensor: it equals {elsewhere} of the"
+                " reference"
+            )
             after = f"pair {label} with {elsewhere} in a map file and compare again"
         else:
             kind, confidence = "stale-buffer", 0.98 if proof else 0.6
             title = f"{subject} was recorded with the values of {elsewhere} instead of its own"
-            after = f"copy {label} when it is produced, before its buffer is reused"
+            after = f"record a copy of {label} when it is produced, before its buffer is reused"
         rows = [row, other] if crossed else [row]
         return finding_at(
             case,
@@ -160,7 +168,7 @@ class Capture:
             title,
             confidence,
             (
-                f"its values are equal to {elsewhere} of the reference",
+                f"the recorded values are equal to {elsewhere} of the reference",
                 f"evidence for the pair: {row.evidence} (confidence {row.confidence:.2f})"
                 if doubtful
                 else "",
@@ -177,19 +185,27 @@ class Capture:
         words = (
             "its buffer holds uninitialized memory"
             if kind
-            else "the ops that read it must have read other values"
+            else "the recording holds other values than the op computed"
         )
         return finding_at(
             case,
             row,
             self.name,
             "uninitialised" if kind else "stale-buffer",
-            f"{name_op(row)} was recorded wrongly: {words}",
+            f"{name_target_op(row)} was recorded wrongly: {words}",
             0.98 if proof else 0.65,
-            (proof, kind),
+            (_describe_gap(row), proof, kind),
             f"record {label} again, with a copy made when it is produced",
             rows=_explained(case, [row], proof),
         )
+
+
+def _describe_gap(row: Row) -> str:
+    """Describe how far the recorded values are from the reference's."""
+    gap = (row.numbers or {}).get("rel_l2")
+    if gap is None or not isfinite(gap):
+        return ""
+    return f"the recorded values differ from the reference's by {of_norm(gap)}"
 
 
 def _explained(case: Case, rows: list[Row], proven: object) -> list[Row]:

@@ -13,7 +13,7 @@ from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.experiments.proof import Proof
-from syncpoint.diagnosis.finding_text import name_op
+from syncpoint.diagnosis.finding_text import name_target_op
 from syncpoint.diagnosis.numerics.fast_math import find_approximate_functions
 from syncpoint.diagnosis.numerics.subnormals import find_flushed_subnormals
 from syncpoint.diagnosis.numerics.tf32 import has_rounded_products, is_product, prove_tf32_rounding
@@ -112,7 +112,8 @@ class Environment:
             yield self._finding_by_values(
                 case,
                 "flush-to-zero",
-                f"{name_op(row)} flushes subnormal numbers to zero; the reference keeps them",
+                f"{name_target_op(row)} flushes subnormal numbers to zero; the reference's keeps"
+                " them",
                 0.93,
                 [row],
                 (
@@ -164,6 +165,7 @@ class Environment:
                     Level.SUSPECT,
                     (),
                     f"check which precisions the runtime of the {side} supports",
+                    missing=(f"a run of the {side} in {requested}",),
                 )
             provider = str((about.get("options") or {}).get("provider") or "")
             device = str(about.get("device") or "")
@@ -184,7 +186,7 @@ class Environment:
         if upgrades or (differing and target.get("runtime") == reference.get("runtime")):
             changes = list(dict.fromkeys([*upgrades, *differing]))
             is_same_model = bool(upgrades) and _has_same_inputs_and_weights(case)
-            evidence = tuple(changes[:4])
+            evidence = tuple(changes[1:4])  # the title states the first
             if is_same_model:
                 evidence += ("model, inputs and weights are equal to the last bit",)
             level = Level.SUSPECT if upgrades else Level.NOTE
@@ -197,6 +199,7 @@ class Environment:
                 if upgrades
                 else "",
                 0.7 if is_same_model else 0.5,
+                ("a run of the target in the reference's environment",) if upgrades else (),
             )
         unknown = [s for s, e in (("target", new), ("reference", old)) if not e]
         if unknown and not case.is_explained:
@@ -217,6 +220,7 @@ class Environment:
         evidence: tuple[str, ...],
         after: str,
         confidence: float = 0.5,
+        missing: tuple[str, ...] = (),
     ) -> Finding:
         return Finding(
             cause=self.name,
@@ -226,6 +230,7 @@ class Environment:
             confidence=confidence,
             evidence=evidence,
             next=after,
+            missing=missing,
         )
 
 

@@ -32,6 +32,8 @@ _DOMAINS = ("com.microsoft.",)
 """Domains of ops that a converter or optimizer put in place of several."""
 _FUSED = ("fused", "skip", "bias", "embed", "attention", "quick", "fast")
 _ADVICE = "compare the target with its ops run one by one"
+_OTHER_VALUES = "the ops that it replaces give other values in float64 on the same inputs"
+_DIFFERS = " differs from the ops that it replaces"
 _MAX_UNFUSED_SHARE = 0.1
 """Share of the error that may remain when the ops run one by one."""
 
@@ -94,9 +96,7 @@ class Fusion:
                 dict.fromkeys((*region, to_blame.reference.label, *first.reference_ops))
             ),
             rows=tuple(dict.fromkeys((*first.rows, *new.rows))),
-            next=f"compare the attributes of {to_blame.target.type} with the ops that it"
-            " replaces, or"
-            " convert without this fusion",
+            next=_advise(to_blame.target.type),
         )
 
     def _report_fused(self, case: Case, row: Row, unfused_row: Row) -> Finding:
@@ -104,9 +104,9 @@ class Fusion:
         line = f"with ops run one by one, {unfused_row.target.label} is {unfused_row.verdict} here"
         if before is not None and after is not None:
             line = (
-                "on the same inputs, its result differs from the reference's by"
-                f" {number(before.rmse)} fused and by {number(after.rmse)} with ops run one by one"
-                " (RMS)"
+                "given the target's inputs, the reference's ops give a result that differs from"
+                f" the target's by {number(before.rmse)} with the op fused and by"
+                f" {number(after.rmse)} with ops run one by one (RMS)"
             )
         runtime = find_fusing_runtime(case)
         advice = (runtime.fusion_advice if runtime is not None else "") or _ADVICE
@@ -126,16 +126,14 @@ class Fusion:
 
     def _report_converted(self, case: Case, row: Row) -> Finding:
         """Make the finding about a fused op that the model file itself contains."""
-        line = "the ops that it replaces give other values in float64 on the same inputs"
         return self._finding(
             case,
             row,
             "converted",
             0.98 if _has_same_parameters(case.target, case.rows, row) else 0.7,
             Level.CAUSE,
-            (line,),
-            f"compare the attributes of {row.target.type} with the ops that it replaces, or convert"
-            " without this fusion",
+            (_OTHER_VALUES,),
+            _advise(row.target.type),
         )
 
     def _finding(
@@ -154,8 +152,9 @@ class Fusion:
         if row.introduced is not None and row.introduced.ratio:
             ratio = ratio_text(row.introduced.ratio).removesuffix("×")
             lines.append(
-                f"on the same inputs, its result differs from theirs by {ratio} times what"
-                f" {long_name(row.introduced.preset)} rounding explains"
+                "given the target's inputs, the reference's ops give a result that differs from"
+                f" the target's by {ratio} times what {long_name(row.introduced.preset)} rounding"
+                " explains"
             )
         return Finding(
             cause=self.name,
@@ -178,7 +177,26 @@ def _title(subject: str, kind: str, region: Sequence[str]) -> str:
     """Return the title of a finding about a fused op."""
     fused = f"fused op {kind} at {subject}" if kind else f"fused op {subject}"
     parts = f" ({' + '.join(region)})" if 1 < len(region) <= _MAX_OPS_IN_TITLE else ""
-    return f"the {fused} differs from the ops that it replaces{parts}"
+    return f"the target's {fused}{_DIFFERS}{parts}"
+
+
+def name_fault_in_fused_op(finding: Finding, op: str, fault: str) -> tuple[str, tuple[str, ...]]:
+    """Return title and evidence of a finding about a fused op whose fault is known: the first one
+    becomes the title. `fault` is the end of a sentence that begins with the op."""
+    subject, is_open, _ = finding.title.partition(_DIFFERS)
+    if not is_open:
+        line = f"{op} inside it {fault}"
+        return finding.title, tuple(dict.fromkeys((*finding.evidence, line)))
+    evidence = tuple(line for line in finding.evidence if line != _OTHER_VALUES)
+    return f"{op} inside {subject} {fault}", evidence
+
+
+def _advise(kind: str) -> str:
+    """Return the next step for a fused op that the model file itself contains."""
+    return (
+        f"convert without the fusion that makes {kind}, or set its attributes to those of the ops"
+        " that it replaces"
+    )
 
 
 def _region(case: Case, row: Row) -> tuple[str, ...]:

@@ -14,7 +14,17 @@ from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.experiments.unfused_target import can_be_unfused, find_fusing_runtime
-from syncpoint.diagnosis.finding_text import finding_at, locate, name_inner_op, name_op, name_tensor
+from syncpoint.diagnosis.finding_text import (
+    describe_change,
+    finding_at,
+    join_names,
+    name_inner_op,
+    name_op,
+    name_reference_op,
+    name_target_op,
+    name_tensor,
+)
+from syncpoint.diagnosis.findings_by_cause.fusion import name_fault_in_fused_op
 from syncpoint.diagnosis.processing.one_sided_ops import OneSidedOps, find_one_sided_ops
 from syncpoint.diagnosis.variants.search import (
     VariantMatch,
@@ -26,7 +36,7 @@ from syncpoint.matching.op_kinds import TRANSPARENT, op_class
 from syncpoint.metrics.ratio_text import ratio_text
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.dtypes import long_name
-from syncpoint.run.model import Op, Role
+from syncpoint.run.model import Edge, Op, Role
 
 _MAX_GUILTY_OPS = 8
 """Guilty ops to look into. Later ones are mostly consequences of these."""
@@ -49,13 +59,9 @@ _ORDER_OF_INPUTS = frozenset(
     {"halves-exchanged", "parts-exchanged", "operands-swapped", "concat-order", "joined-order"}
 )
 """Variants that read the same inputs in another order."""
-_WITHOUT_ATTRIBUTE = frozenset(
-    {
-        *("scale", "offset", "scale-and-offset", "offsets-along-axis", "factors-along-axis"),
-        *("pool-sum", "slice-zero", "first-repeated", "reversed"),
-    }
-)
-"""Variants that no attribute of the op selects."""
+_MAX_NAMED_OPS = 5
+"""Maximum number of ops that a title names."""
+_MISSING_FOR_QUIET = "a run of the target in float32, whose rounding does not hide the fault"
 _MAX_SIGMAS_TO_STATE = 1000
 """A distance from chance above this is beyond doubt, and its number says nothing."""
 _PREPARING = TRANSPARENT - {"identity", "quantize", "dequantize"} | {
@@ -114,13 +120,18 @@ class Implementation:
 
     def _report_variant(self, case: Case, pairs: list[tuple[Row, VariantMatch]]) -> Finding:
         row, best = pairs[0]
-        subject = _name_subject(case, [r for r, _ in pairs], best)
+        subject = _name_subject(case, pairs)
         is_quiet = not case.is_off
         evidence = [_describe_introduced(row)] if row.introduced and row.introduced.rmse else []
         if (best.is_complete or best.share > 0.5) and best.variant_rms < best.reference_rms:
             evidence.append(
-                "with this fault put into the reference's op, its difference from the target falls"
-                f" from {best.reference_rms:.2g} to {best.variant_rms:.2g} (RMS)"
+                describe_change(
+                    "with this fault put into the reference's op",
+                    best.reference_rms,
+                    best.variant_rms,
+                    "RMS",
+                    _describe_remainder(row, best),
+                )
             )
         if best.sigmas and not best.is_complete:
             evidence.append(
@@ -130,7 +141,14 @@ class Implementation:
         evidence += (
             _list_differing_attributes(case, row) if best.hypothesis.kind != "attributes" else []
         )
-        advice = _advise(best, _label(case, row), is_fused=_is_fused(case, row))
+        advice = _advise(case, row, best)
+        pad = _find_separate_pad(case, row, best)
+        if pad is not None:
+            evidence.append(f"in the target, a separate op before it does the padding: {pad.key}")
+            advice = (
+                f"compare the padding of {pad.key} in the target with that of {best.op.key} in the"
+                " reference"
+            )
         return finding_at(
             case,
             row,
@@ -142,6 +160,7 @@ class Implementation:
             evidence,
             best.hypothesis.next or advice,
             level=Level.SUSPECT if is_quiet else Level.CAUSE,
+            missing=(_MISSING_FOR_QUIET,) if is_quiet else (),
             ops=dict.fromkeys(_label(case, r) for r, _ in pairs),
             reference_ops=dict.fromkeys(str(e.op.key) for _, e in pairs),
             rows=[r for r, _ in pairs],
@@ -150,7 +169,7 @@ class Implementation:
     def _report_extra_ops(self, case: Case, row: Row, extra_ops: OneSidedOps) -> Finding:
         """Make the finding that one side alone has ops before the op of a row."""
         names = [str(op.key) for op in extra_ops.ops]
-        joined = _join_names(names)
+        joined = join_names(names)
         prepares = extra_ops.edge.role is Role.MODEL_INPUT and all(
             _is_preparing(op) for op in extra_ops.ops
         )
@@ -167,7 +186,10 @@ class Implementation:
             if prepares:
                 cure += f", or prepare {tensor} without this step"
         else:
-            title = f"{subject} reads {tensor} directly; the reference applies {joined} first"
+            title = (
+                f"the target's {subject} reads {tensor} directly; the reference applies {joined}"
+                " first"
+            )
             change = f"without {joined} in the reference"
             cure = f"find where the conversion drops {joined}"
             if prepares:
@@ -212,10 +234,10 @@ class Implementation:
             row,
             self.name,
             "unexplained",
-            f"{name_op(row, label)} differs from {origin}{'' if is_same else ','} on the same"
-            " inputs; no known fault explains it"
+            f"{name_target_op(row, label)} differs from {origin}{'' if is_same else ','} on the"
+            " same inputs; no known fault explains it"
             if row.introduced is not None
-            else f"{name_op(row, label)} differs from {origin}; no known fault explains it",
+            else f"{name_target_op(row, label)} differs from {origin}; no known fault explains it",
             0.5,
             evidence,
             _advise_inspection(case, row),
@@ -278,11 +300,14 @@ def _add_to_fusion(case: Case, row: Row, best: VariantMatch) -> bool:
     place = case.place[row.target.key]
     for index, finding in enumerate(case.findings):
         if finding.cause == "fusion" and finding.level is Level.CAUSE and place in finding.rows:
-            line = f"{best.op.key} inside it {best.hypothesis.text}"
+            title, evidence = name_fault_in_fused_op(
+                finding, str(best.op.key), best.hypothesis.text
+            )
             case.findings[index] = replace(
                 finding,
                 confidence=max(finding.confidence, 0.98),
-                evidence=tuple(dict.fromkeys((*finding.evidence, line))),
+                title=title,
+                evidence=evidence,
             )
             return True
     return False
@@ -310,25 +335,24 @@ def _is_preparing(op: Op) -> bool:
     return op_class(op.type) in _PREPARING
 
 
-def _join_names(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _name_subject(case: Case, rows: list[Row], best: VariantMatch) -> str:
+def _name_subject(case: Case, pairs: list[tuple[Row, VariantMatch]]) -> str:
     """Return the subject of the title: the op, and the target's op that contains it if the target
-    has no tensor of its own for it. For several rows, `every gelu (12 ops)` if that is all of a
-    type."""
-    row = rows[0]
-    if len(rows) == 1:
-        if best.op.key == row.reference.key.op and row.target.key.role is Role.OUTPUT:
-            return name_op(row)
-        return name_inner_op(row, str(best.op.key), _label(case, row))
+    has no tensor of its own for it. For several rows, `every gelu of the target (12 ops: ...)` if
+    that is all of a type."""
+    row, best = pairs[0]
+    if len(pairs) == 1:
+        is_own = best.op.key == row.reference.key.op
+        return name_inner_op(row, best.op, _label(case, row), is_part=not is_own)
     kind = op_class(best.op.type)
     run = case.reference
     alike = [op for op in run.ops if op.type == best.op.type] if run is not None else []
-    if len(alike) == len({r.reference.key.op for r in rows}):
-        return f"every {kind} ({len(rows)} ops)"
-    return f"each of {len(rows)} {kind} ops (first: {_label_in_place(row)})"
+    if len({match.op.key for _, match in pairs}) == 1:
+        labels = [_label(case, r) for r, _ in pairs]
+        return name_reference_op(best.op, f"inside the target's {join_names(_shorten(labels))}")
+    listed = ", ".join(_shorten([_name_briefly(_label(case, r), m.op) for r, m in pairs]))
+    if len(alike) == len({r.reference.key.op for r, _ in pairs}):
+        return f"every {kind} of the target ({len(pairs)} ops: {listed})"
+    return f"each of {len(pairs)} {kind} ops of the target ({listed})"
 
 
 def _is_fused(case: Case, row: Row) -> bool:
@@ -338,55 +362,99 @@ def _is_fused(case: Case, row: Row) -> bool:
     return has_region or (op is not None and len(op.origins) > 1)
 
 
-def _label_in_place(row: Row) -> str:
-    """Return the label of a row with its location, for use inside parentheses."""
-    return ", ".join(part for part in (row.target.label, locate(row)) if part)
+def _shorten(names: list[str]) -> list[str]:
+    """Return the first names and how many more there are."""
+    more = len(names) - _MAX_NAMED_OPS
+    return [*names[:_MAX_NAMED_OPS], f"{more} more"] if more > 0 else names
 
 
-def _advise(best: VariantMatch, name: str, *, is_fused: bool = False) -> str:
+def _name_briefly(label: str, op: Op) -> str:
+    """Name an op of the reference in a list, with the target's op if that has another name."""
+    return label if str(op.key) == label else f"{op.key} in {label}"
+
+
+def _describe_remainder(row: Row, best: VariantMatch) -> str:
+    """Say whether rounding explains the difference that the fault leaves."""
+    introduced = row.introduced
+    precision = long_name(introduced.preset) if introduced is not None else ""
+    if best.is_complete:
+        return f"{precision} rounding explains the rest".lstrip()
+    if introduced is None or not introduced.expected:
+        return ""
+    return f"{precision} rounding explains {introduced.expected:.2g} of the rest"
+
+
+def _advise(case: Case, row: Row, best: VariantMatch) -> str:
     """Return the next step for a variant, by its kind."""
-    kind, op = best.hypothesis.kind, str(best.op.key)
-    if best.hypothesis.setting and not (is_fused and name != op):
+    name, kind, op = _label(case, row), best.hypothesis.kind, str(best.op.key)
+    is_inside = _is_fused(case, row) and name != op
+    kernel = f"in the code of the target's kernel {name}, " if is_inside else ""
+    if best.hypothesis.setting:
         argument, value = best.hypothesis.setting
-        return f"set {argument} of {name} to {value}"
-    if change := _advise_on_dropped_or_added(kind, op, name):
+        return f"{kernel}set {argument} of {op if is_inside else name} to {value}"
+    if change := _advise_on_dropped_or_added(kind, op, name, kernel):
         return change
-    if kind in _ORDER_OF_INPUTS:
-        return f"check the order in which the conversion passes the inputs of {op}"
-    if kind == "batch_norm-unloaded":
-        return f"check that the target loads the running mean and variance of {op}"
+    # A separate pad may stand before an op that pads nothing: its attribute alone is no cure.
+    is_padding = kind.startswith("padding-") or kind == "pool-pad-value"
+    settings = _list_right_attributes(case, row) if best.op.key == row.reference.key.op else []
+    if settings and not is_padding:
+        return f"set {' and '.join(settings)} in the target"
+    if change := _advise_on_order_or_weight(best.op, kind, name, kernel):
+        return change
     if kind.endswith("-twice"):
         return f"check whether the conversion folds {op} into another op and also keeps {op}"
-    if kind.startswith(("weight-", "kernel-", "groups-")):
-        return f"check the layout in which the conversion passes the weight of {op}"
-    if kind == "layout-order":
-        return f"check the axis order in which the conversion passes the input of {op}"
-    if kind.startswith(("layout-", "axes-", "transpose-", "concat-", "shifted")):
-        return f"compare the axis order of {name} in the target with that of {op} in the reference"
-    if is_fused and name != op:
-        return f"look in the code of {name} for the part that computes {op}"
     if kind.endswith("-instead"):
-        return f"check which op the conversion writes for {op}"
-    if kind.startswith("rotation-") or kind in _WITHOUT_ATTRIBUTE:
-        return f"check how the conversion writes {op}"
+        right, wrong = op_class(best.op.type), kind.removesuffix("-instead")
+        return f"{kernel or 'in the target, '}compute {right}, not {wrong}, for {op}"
+    if is_inside:
+        return f"look in the code of the target's kernel {name} for the part that computes {op}"
     if name == op:
         return f"compare the attributes of {op} in the target and in the reference"
     return f"compare the attributes of {name} in the target with those of {op} in the reference"
 
 
-def _advise_on_dropped_or_added(kind: str, op: str, name: str) -> str:
+def _advise_on_order_or_weight(reference_op: Op, kind: str, name: str, kernel: str) -> str:
+    """Return the next step for inputs, axes or weights that are passed differently; "" for other
+    kinds."""
+    op = str(reference_op.key)
+    if kind in _ORDER_OF_INPUTS and len(reference_op.inputs) > 1:
+        order = ", ".join(_name_edge(edge) for edge in reference_op.inputs)
+        return f"{kernel}pass the inputs of {op} in the order of the reference: {order}"
+    if kind in _ORDER_OF_INPUTS:
+        return f"compare the order of the axes that {op} merges in the target and in the reference"
+    if kind == "batch_norm-unloaded":
+        return f"check that the target loads the running mean and variance of {op}"
+    if kind.startswith(("weight-", "kernel-", "groups-")):
+        return f"check the layout in which the conversion passes the weight of {op}"
+    if kind == "layout-order":
+        return f"{kernel}pass the input of {op} in the axis order of the reference"
+    if kind.startswith(("layout-", "axes-", "transpose-", "concat-", "shifted")):
+        return f"compare the axis order of {name} in the target with that of {op} in the reference"
+    return ""
+
+
+def _advise_on_dropped_or_added(kind: str, op: str, name: str, kernel: str) -> str:
     """Return the next step for what the conversion drops or adds; "" for other kinds."""
+    if kind == "transpose-missing":
+        return f"{kernel or 'in the target, '}write {op} as a transpose, not as a reshape"
     if kind.endswith("-missing"):
         what = f"the bias of {op}" if kind == "bias-missing" else op
         return f"find where the conversion drops {what}"
     if kind == "mask-ignored":
         return f"find where the conversion drops the mask of {op}"
+    of_target = op if op == name else f"{op} (the target's {name})"
     if kind.endswith("-added"):
         extra = kind.removesuffix("-added").replace("-", " ").replace("causal", "causal mask")
-        return f"find where the conversion adds the {extra} to {name}"
+        return f"find where the conversion adds the {extra} to {of_target}"
     if kind.endswith("-before"):
-        return f"find where the conversion adds the {kind.removesuffix('-before')} before {name}"
+        extra = kind.removesuffix("-before")
+        return f"find where the conversion adds the {extra} before {of_target}"
     return ""
+
+
+def _name_edge(edge: Edge) -> str:
+    """Name an input of an op, with its index if it is not the first output of its op."""
+    return f"{name_tensor(edge)}[{edge.index}]" if edge.index else name_tensor(edge)
 
 
 def _advise_inspection(case: Case, row: Row) -> str:
@@ -424,15 +492,19 @@ def _describe_introduced(row: Row) -> str:
     if introduced.ratio is None or introduced.ratio == float("inf"):
         reason = f"{precision} rounding explains none of it"
         if len(introduced.region) <= 1 and op_class(row.reference.type) in _MOVERS:
-            reason = "this op only moves values, so its result must be equal bit for bit"
+            reason = (
+                "in eval mode a dropout must return its input unchanged"
+                if "dropout" in row.reference.type
+                else "this op only moves values, so its result must be equal bit for bit"
+            )
         return (
-            f"on the same inputs, its result differs from the reference's by {introduced.rmse:.3g}"
-            f" (RMS); {reason}"
+            "given the target's inputs, the reference's op gives a result that differs from the"
+            f" target's by {introduced.rmse:.3g} (RMS); {reason}"
         )
     ratio = ratio_text(introduced.ratio).removesuffix("×")
     return (
-        f"on the same inputs, its result differs from the reference's by {ratio} times what"
-        f" {precision} rounding explains"
+        "given the target's inputs, the reference's op gives a result that differs from the"
+        f" target's by {ratio} times what {precision} rounding explains"
     )
 
 
@@ -454,16 +526,44 @@ def _describe_peers(kind: str, count: int, off: int) -> str:
     return f"{correct} of the {others} other ops of type {kind} {are} correct"
 
 
+def _find_separate_pad(case: Case, row: Row, best: VariantMatch) -> Op | None:
+    """Return the target's op that pads the input of a convolution or pool; None if there is none.
+    Converters write one where the padding of the op itself is symmetric only."""
+    op = case.op("target", row.target.key.op)
+    is_padding_fault = best.hypothesis.kind.startswith("padding-")
+    if op is None or not op.inputs or not is_padding_fault or op_class(best.op.type) == "pad":
+        return None
+    edge = op.inputs[0]
+    producer = case.op("target", edge.op) if edge.role is Role.OUTPUT else None
+    return producer if producer is not None and op_class(producer.type) == "pad" else None
+
+
 def _list_differing_attributes(case: Case, row: Row) -> list[str]:
     """List attributes of one name that differ, if both ops are of one type."""
+    return [
+        f"its argument `{name}` is {_short(target)} in the target, {_short(reference)} in the"
+        " reference"
+        for name, target, reference in _differing_attributes(case, row)
+    ]
+
+
+def _list_right_attributes(case: Case, row: Row) -> list[str]:
+    """List the attributes to set in the target, with the reference's values."""
+    return [
+        f"`{name}` of {_label(case, row)} to {_short(reference)}"
+        for name, _, reference in _differing_attributes(case, row)
+    ]
+
+
+def _differing_attributes(case: Case, row: Row) -> list[tuple[str, object, object]]:
+    """Return name and both values of attributes that differ, if both ops are of one type."""
     target_op = case.op("target", row.target.key.op)
     reference_op = case.op("reference", row.reference.key.op)
     if target_op is None or reference_op is None or target_op.type != reference_op.type:
         return []
     target, reference = target_op.attributes, reference_op.attributes
     return [
-        f"its argument `{name}` is {_short(target[name])} in the target, {_short(reference[name])}"
-        " in the reference"
+        (name, target[name], reference[name])
         for name in reference
         if name in target and bool(target[name] != reference[name])
     ][:2]

@@ -131,7 +131,7 @@ class Memory:
         evidence: tuple[str, ...],
         other: OpKey | None = None,
     ) -> Finding:
-        title = f"the buffer of {maker} is overwritten before {name_op(row)} reads it"
+        title = f"the target overwrites the buffer of {maker} before {name_op(row)} reads it"
         if other is not None:
             title += f": {other} shares its memory"
         return finding_at(
@@ -142,7 +142,7 @@ class Memory:
             title,
             confidence,
             evidence,
-            f"give {maker} its own buffer, or copy it before the buffer is reused",
+            f"give {maker} a buffer of its own in the target, or copy it before that is reused",
             ops=(row.target.label, str(maker)),
         )
 

@@ -17,10 +17,15 @@ from syncpoint.diagnosis.execution.self_noise import (
     is_within,
     measure_self_noise,
 )
-from syncpoint.diagnosis.finding_text import finding_at, name_op
+from syncpoint.diagnosis.finding_text import finding_at, name_target_op
+from syncpoint.matching.op_kinds import op_class
 from syncpoint.run.model import Op, TensorKey
 from syncpoint.run.reader import Run
 
+_ADDING_CLASSES = frozenset(
+    {"matmul", "conv", "conv_transpose", "attention", "sum", "mean", "scatter", "embedding"}
+)
+"""Classes of ops whose result depends on the order in which threads add."""
 _MAX_RERUNS = 3
 """Runs to try if recording changed the outputs: rare noise needs several."""
 
@@ -74,11 +79,11 @@ class Nondeterminism:
             if op is not None
         ]
         if target_op and reference_op:
-            title = f"{name_op(row)} holds random numbers, and each side draws its own"
+            title = f"{name_target_op(row)} holds random numbers, and each side draws its own"
             cure = "pass the same random numbers to both sides as an input, or remove the random op"
         else:
             side, other = ("target", "reference") if target_op else ("reference", "target")
-            title = f"{name_op(row)} holds random numbers in the {side}, not in the {other}"
+            title = f"{name_target_op(row)} holds random numbers in the {side}, not in the {other}"
             cure = f"call eval() on the {side}'s model before you convert or record it"
         return finding_at(case, row, self.name, "random", title, 0.88, evidence, cure)
 
@@ -88,6 +93,8 @@ class Nondeterminism:
         first = find_first(case, noise)
         row = next((row for row in reversed(case.computed) if row.target.key == first), None)
         label = row.target.label if row is not None else str(first.op)
+        subject = name_target_op(row) if row is not None else f"the target's {label}"
+        op = case.op("target", first.op)
         is_explained = explains_all(case, noise)
         is_cause = is_explained or explains_gross(case, rerun, noise)
         affected = [case.place[r.target.key] for r in case.computed if is_within(r, noise)]
@@ -95,8 +102,7 @@ class Nondeterminism:
         yield Finding(
             cause=self.name,
             kind="self-noise",
-            title=f"{name_op(row) if row is not None else label} gives different values in each"
-            " run",
+            title=f"{subject} gives different values in each run on the same inputs",
             level=Level.CAUSE if is_cause else Level.NOTE,
             confidence=0.93 if is_explained else 0.85 if is_cause else 0.6,
             ops=(label,),
@@ -105,10 +111,10 @@ class Nondeterminism:
             source=next((end.source for end in ends if end.source), ""),
             evidence=(
                 f"two runs of the target on the same inputs differ in {len(noise)} tensors,"
-                f" first in {label} (by {noise[first]:.2g}, RMS)",
+                f" first in {label} (by {noise[first]:.2g}, RMS); the tensors before it are equal",
                 _compare_with_noise(case, noise),
             ),
-            next=f"make {label} deterministic: set a seed, use one thread, avoid atomic additions",
+            next=f"make {label} deterministic: {_advise(op)}",
             rows=tuple(dict.fromkeys(affected)) if is_cause else (),
         )
 
@@ -119,14 +125,17 @@ def _compare_with_noise(case: Case, noise: dict[TensorKey, float]) -> str:
         return (
             f"the noise is at most {max(noise.values()):.2g} (RMS), too small to explain the error"
         )
-    most = max(error_of(row) / noise[row.target.key] for row in within)
-    label = within[0].target.label
-    if round(most, 1) <= 1:
-        return (
-            f"{label} differs no more from the reference than from a second run of the target"
-            f" (ratio {most:.1f})"
-        )
+    ratio_by_label = {r.target.label: error_of(r) / noise[r.target.key] for r in within}
+    label = max(ratio_by_label, key=lambda name: ratio_by_label[name])
     return (
-        f"{label} differs at most {most:.1f} times as much from the reference as from a second run"
-        " of the target"
+        f"the difference of {label} from the reference is {ratio_by_label[label]:.1f} times its"
+        " difference between two runs of the target; of all tensors that are off, this ratio is the"
+        " largest"
     )
+
+
+def _advise(op: Op | None) -> str:
+    """Return what may make an op deterministic, by its class."""
+    if op is not None and op_class(op.type) in _ADDING_CLASSES:
+        return "use one thread, and avoid atomic additions"
+    return "set a seed if it draws random numbers, else look for uninitialized or shared memory"

@@ -12,7 +12,15 @@ from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case, Values
 from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
-from syncpoint.diagnosis.finding_text import finding_at, name_inner_op, name_op, number, share
+from syncpoint.diagnosis.finding_text import (
+    describe_change,
+    finding_at,
+    name_inner_op,
+    name_op,
+    name_target_op,
+    number,
+    share,
+)
 from syncpoint.diagnosis.numerics.integer_kernels import Saturation, find_saturation
 from syncpoint.diagnosis.numerics.nonfinite import (
     MAX_MASK_VALUE,
@@ -96,7 +104,7 @@ class Overflow:
             row,
             self.name,
             kind="non-finite",
-            title=f"{name_op(row)} gives {what} where the reference is finite",
+            title=f"{name_target_op(row)} gives {what} where the reference is finite",
             confidence=0.55 if row.target.dtype in ("f16", "bf16") else 0.45,
             evidence=(f"{count:,} of {case.count_elements(row):,} elements are {what}",),
             next=f"run {row.target.type or row.target.label} in float32, and check its inputs"
@@ -107,8 +115,8 @@ class Overflow:
             return replace(
                 head,
                 kind="mask",
-                title=f"{name_op(row)} reads rows that are masked completely (all -inf) and gives"
-                " NaN",
+                title=f"{name_target_op(row)} reads rows that are masked completely (all -inf) and"
+                " gives NaN",
                 confidence=0.93,
                 evidence=(*head.evidence, f"{dead:,} rows consist of -inf only"),
                 next="mask with the lowest finite value of the type instead of -inf",
@@ -154,8 +162,8 @@ class Overflow:
             )
         if broken.greatest is None:
             line = (
-                f"the first op with NaN or inf is {label} ({broken.op.type}): {broken.count:,}"
-                " elements"
+                f"NaN or inf appear first in {label} ({broken.op.type}), a step of the target's"
+                f" {row.target.label}: {broken.count:,} elements"
             )
             finding = replace(head, ops=(label, *head.ops), evidence=(*head.evidence, line))
             experiment = case.experiment(row)
@@ -170,8 +178,8 @@ class Overflow:
         return replace(
             head,
             kind="exp" if is_exp else "overflow",
-            title=f"{label} overflows {long_name(broken.dtype)}: the exact result (float64)"
-            f" reaches {number(broken.greatest)}",
+            title=f"the target's {label} overflows {long_name(broken.dtype)}: the exact result"
+            f" (float64) reaches {number(broken.greatest)}",
             confidence=0.95,
             ops=(label, *head.ops),
             evidence=(
@@ -181,7 +189,8 @@ class Overflow:
             ),
             next=f"subtract the maximum before {label}, as softmax does"
             if is_exp
-            else f"keep {label} in float32 or bfloat16, or scale its input down",
+            else f"keep {label} in float32 or bfloat16, or scale its input down and its result back"
+            " in float32",
         )
 
     def _report_result(
@@ -202,8 +211,8 @@ class Overflow:
             return replace(
                 head,
                 kind="mask",
-                title=f"the mask value {number(float(values[0]))} does not fit {name} and becomes"
-                " -inf",
+                title=f"the mask value {number(float(values[0]))} of {name_target_op(row)} does not"
+                f" fit {name} and becomes -inf",
                 confidence=confidence,
                 evidence=(*head.evidence, f"the lowest value of {name} is {number(-top)}"),
                 next=f"mask with {number(-top)}, the lowest value of {name}",
@@ -213,12 +222,13 @@ class Overflow:
         return replace(
             head,
             kind="overflow",
-            title=f"{name_op(row)} overflows {name}: the exact result (float64) reaches"
+            title=f"{name_target_op(row)} overflows {name}: the exact result (float64) reaches"
             f" {number(most)}, and the largest {name} is {number(top)}",
             confidence=confidence,
             evidence=(*head.evidence, f"{line} as the largest {name}"),
             next=f"keep {row.target.label} in float32 or bfloat16, or scale its input down by"
-            f" {number(float(2 ** np.ceil(np.log2(most / top) + 1)))}"
+            f" {number(float(2 ** np.ceil(np.log2(most / top) + 1)))} and its result back in"
+            " float32"
             if most < np.inf
             else f"keep {row.target.label} in float32 or bfloat16",
         )
@@ -247,7 +257,8 @@ class Overflow:
             return replace(
                 head,
                 kind="underflow",
-                title=f"{label} underflows to 0 in {name}, so {name_op(row)} gives NaN or inf",
+                title=f"{name_target_op(lost.row)} underflows to 0 in {name}, so"
+                f" {name_op(row)} gives NaN or inf",
                 confidence=0.95,
                 ops=(*head.ops, label) if label not in head.ops else head.ops,
                 reference_ops=tuple(dict.fromkeys((*head.reference_ops, lost.row.reference.label))),
@@ -274,9 +285,9 @@ class Overflow:
             row,
             self.name,
             kind="overflow" if over else "non-finite",
-            title=f"{name_op(row)} overflows {long_name(row.target.dtype)}"
+            title=f"{name_target_op(row)} overflows {long_name(row.target.dtype)}"
             if over
-            else f"{name_op(row)} gives NaN or inf where the reference is finite",
+            else f"{name_target_op(row)} gives NaN or inf where the reference is finite",
             confidence=0.85 if over else 0.45,
             evidence=(line,),
             next=f"keep {row.target.label} in float32 or bfloat16",
@@ -297,10 +308,16 @@ class Overflow:
     def _report_clipping(
         self, case: Case, row: Row, cut: Clipping, noise: float | None = None
     ) -> Finding:
-        effect = (
-            f"if the reference's {cut.what} is clipped in the same way, the reference's difference"
-            f" from the target falls from {number(cut.error)} to {number(cut.residual)} (RMS)"
+        effect = describe_change(
+            f"if the reference's {cut.what} is clipped in the same way",
+            cut.error,
+            cut.residual,
+            "RMS",
+            f"rounding explains {number(noise)}" if noise else "",
         )
+        subject = f"{name_target_op(row)} clips its {cut.what}"
+        if cut.what == "weight":
+            subject = f"the target clips {cut.tensor.key.op}, read by {name_op(row)},"
         if noise is None:
             effect = (
                 f"the RMS error is {number(cut.error)} from clipping and {number(cut.residual)}"
@@ -312,9 +329,8 @@ class Overflow:
             row,
             self.name,
             kind="clipping",
-            title=f"{name_op(row)} clips its {cut.what} to {number(cut.low)} ..."
-            f" {number(cut.high)}:"
-            " the quantized range is too small",
+            title=f"{subject} to {number(cut.low)} ... {number(cut.high)}: the quantized range is"
+            " too small",
             confidence=(0.95 if is_exact else 0.85) if noise is not None else 0.9,
             evidence=(
                 f"{share(cut.share, 1)} of the {cut.what} is outside {number(cut.low)} ..."
@@ -342,13 +358,15 @@ class Overflow:
                     row,
                     self.name,
                     kind="saturated",
-                    title=f"{name_op(row)} saturates at {number(top)}, the maximum of {name}",
+                    title=f"{name_target_op(row)} saturates at {number(top)}, the maximum of"
+                    f" {name}",
                     confidence=0.95,
                     evidence=(
                         f"{int(stopped.sum()):,} of {error.size:,} elements are"
                         f" {number(top)}; in float64 they reach {number(most)}",
                     ),
-                    next=f"keep {row.target.label} in float32 or bfloat16, or scale its input down",
+                    next=f"keep {row.target.label} in float32 or bfloat16, or scale its input down"
+                    " and its result back in float32",
                 )
         zeroed = (experiment.target == 0) & (np.abs(experiment.truth) > 8 * experiment.noise)
         count, total = int(zeroed.sum()), experiment.counted(zeroed).size
@@ -373,12 +391,12 @@ class Overflow:
             kernels.rows[0],
             self.name,
             kind="int16-saturation",
-            title=f"{kernels.worst.kernel.key} saturates: it adds two 8-bit products in 16 bits",
+            title=f"the target's {kernels.worst.kernel.key} saturates: it adds two 8-bit products"
+            " in 16 bits",
             confidence=0.93 if kernels.proven else 0.65,
             evidence=_write_kernel_evidence(kernels),
             next="quantize the weights with reduce_range=True (7 bits), use uint8 weights, or run"
-            " on a"
-            " processor with VNNI",
+            " on a processor with VNNI",
             missing=()
             if kernels.proven
             else (
@@ -431,7 +449,7 @@ def _add_inside(
     is_last = one.op.key == experiment.ops[-1].key
     inner = str(one.op.key)
     label = row.target.label if is_last or inner == row.target.label else inner
-    subject = name_inner_op(row, label)
+    subject = name_target_op(row) if label == row.target.label else name_inner_op(row, one.op)
     cures = {
         "softmax": f"subtract the maximum score before exp in {label}",
         "squares": f"compute the squares and their sum in {label} in float32",

@@ -13,7 +13,13 @@ from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.experiments.precision_gain import PrecisionGain, measure_precision_gains
 from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
-from syncpoint.diagnosis.finding_text import finding_at, name_op, number
+from syncpoint.diagnosis.finding_text import (
+    describe_change,
+    finding_at,
+    name_op,
+    name_target_op,
+    number,
+)
 from syncpoint.diagnosis.numerics.accumulators import (
     NarrowAccumulator,
     find_narrow_accumulator,
@@ -43,6 +49,11 @@ _MAX_OPS = 8
 _COARSE = ("int8", "int4", "fp8")
 """Presets with so few bits that every op adds noticeable error."""
 _MAX_NAMED_OPS = 3
+_REDUCTION_SWITCHES = {
+    "f16": "allow_fp16_reduced_precision_reduction",
+    "bf16": "allow_bf16_reduced_precision_reduction",
+}
+"""Settings of PyTorch that let a matrix product accumulate in a narrow type."""
 _MIN_GAIN_DB = 0.5
 """An op is worth keeping in higher precision if the outputs gain this many decibels."""
 
@@ -92,20 +103,25 @@ class Precision:
             if size is not None and abs(size - 1) < 0.1 and abs(one.factor - 1) > 0.15:
                 what = "input"
         of_tensor = f" of {one.tensor.key.op}" if one.tensor is not None else ""
-        allowed = f"; rounding explains {number(experiment.noise)}" if experiment.noise else ""
+        noise = number(experiment.noise)
+        allowed = f"rounding explains {noise}" if experiment.noise else ""
+        subject = f"the {what} of {name_op(row)}"
+        if one.tensor is not None and str(one.tensor.key.op) != row.target.label:
+            subject = f"{one.tensor.key.op}, {_place_of(what)} {name_op(row)},"
         if one.shift:
             steps = f" ({number(one.shift / one.step)} quantization steps)" if one.step else ""
             evidence: tuple[str, ...] = (
                 f"its {what} is shifted by {number(one.shift)}{steps} everywhere",
-                "with this shift in the reference, its difference from the target falls from"
-                f" {number(one.error)} to {number(one.residual)} (RMS){allowed}",
+                describe_change(
+                    "with this shift in the reference", one.error, one.residual, "RMS", allowed
+                ),
             )
             kind = "zero-point"
-            title = f"{name_op(row)} dequantizes its {what} with a zero point that is off by"
+            title = f"the target's zero point of {subject} is off by"
             title += (
-                f" {number(one.shift / one.step)}"
+                f" {number(abs(one.shift / one.step))}"
                 if one.step
-                else f" {number(one.shift)} (real value)"
+                else f" {number(abs(one.shift))} (real value)"
             )
             cure = (
                 f"compare the zero point{of_tensor} with the calibration or the model before"
@@ -113,9 +129,9 @@ class Precision:
             )
         else:
             evidence = (
-                f"its {what} is {number(one.factor)} times the reference's",
-                "with this factor in the reference, its difference from the target falls from"
-                f" {number(one.error)} to {number(one.residual)} (RMS){allowed}",
+                describe_change(
+                    "with this factor in the reference", one.error, one.residual, "RMS", allowed
+                ),
             )
             if one.step and what == one.what:
                 evidence = (
@@ -125,12 +141,14 @@ class Precision:
                 )
             kind = "scale"
             title = (
-                f"{name_op(row)} dequantizes its {what} with a wrong scale:"
-                f" {number(one.factor)} times the right values"
+                f"the target's scale of {subject} is {number(one.factor)} times as large as it"
+                " should be"
             )
             cure = (
                 f"compare the scale{of_tensor} with the calibration or the model before conversion"
             )
+            if one.step and what == one.what:
+                cure = f"set the scale{of_tensor} to {number(one.step / one.factor)}"
         is_exact = experiment.noise > 0 and one.residual <= 4 * experiment.noise
         return finding_at(
             case, row, self.name, kind, title, 0.94 if is_exact else 0.8, evidence, cure
@@ -142,8 +160,12 @@ class Precision:
         evidence = [f"its error is {number(one.error)} (RMS), far above {own_type} rounding"]
         if one.reproduces:
             evidence.append(
-                f"with {one.where} rounded to {name} in the reference, its difference from the"
-                f" target falls from {number(one.error)} to {number(one.residual)} (RMS)"
+                describe_change(
+                    f"with {one.where} rounded to {name} in the reference",
+                    one.error,
+                    one.residual,
+                    "RMS",
+                )
             )
         if one.all_representable:
             evidence.append(f"every value of its result is representable in {name}")
@@ -152,29 +174,34 @@ class Precision:
             row,
             self.name,
             "narrow",
-            f"{name_op(row)} computes in {name}; the rest of the model is in {own_type}",
+            f"{name_target_op(row)} computes in {name}; the rest of its model is in {own_type}",
             0.93 if one.reproduces and one.residual <= 0.3 * one.error else 0.85,
             evidence,
-            f"keep {row.target.label} in {own_type}",
+            f"keep {row.target.label} of the target in {own_type}",
         )
 
     def _report_accumulator(self, case: Case, row: Row, one: NarrowAccumulator) -> Finding:
         name = long_name(one.dtype)
-        last = (
-            f"a sequential sum in {name} matches the target to {number(one.residual)} (RMS)"
-            if one.reproduces
-            else f"a sequential sum in {name} has an error of {number(one.simulated_error)},"
-            " similar in magnitude"
+        errors = (
+            f"its error is {number(one.error)} (RMS); the same products summed one by one in {name}"
+            f" have an error of {number(one.simulated_error)}, in float32 of"
+            f" {number(one.float32_error)}"
         )
+        match = f"the sum in {name} matches the target to {number(one.residual)} (RMS)"
+        is_torch = case.result.target.get("runtime") == "torch"
+        place = "in the options of the target's runtime or compiler"
+        if is_torch:
+            place = f"with torch.backends.cuda.matmul.{_REDUCTION_SWITCHES[one.dtype]} = False"
         return finding_at(
             case,
             row,
             self.name,
             "narrow-accumulator",
-            f"{name_op(row)} accumulates {one.terms:,} products in {name} instead of float32",
+            f"{name_target_op(row)} accumulates {one.terms:,} products in {name} instead of"
+            " float32",
             0.93 if one.reproduces else 0.65,
-            (f"its error is {number(one.error)} (RMS); a float32 sum has far less", last),
-            f"make {row.target.label} accumulate in float32",
+            (errors, match if one.reproduces else ""),
+            f"make {row.target.label} accumulate in float32, {place}",
             level=_weight(case, one),
         )
 
@@ -204,7 +231,8 @@ class Precision:
             row,
             self.name,
             "per-tensor",
-            f"the weight {one.tensor.key.op} has one scale for channels of very different size",
+            f"the target's weight {one.tensor.key.op} has one scale for channels of very different"
+            " size",
             0.88,
             (
                 f"channel {one.channel} of axis {one.axis} is {number(one.ratio)} times as large as"
@@ -223,7 +251,7 @@ class Precision:
             one.row,
             self.name,
             "wasted-range",
-            f"the quantized range of {one.tensor.key.op} is far wider than its values",
+            f"the target's quantized range of {one.tensor.key.op} is far wider than its values",
             0.9,
             (
                 f"its range is {number(one.low)} ... {number(one.high)}; its values are between"
@@ -231,7 +259,8 @@ class Precision:
                 f"{unused} of {bits} bits are unused",
                 _describe_introduced(one.row),
             ),
-            f"calibrate {one.tensor.key.op} without mask values and outliers, or keep it in float",
+            f"calibrate {one.tensor.key.op} for {number(one.least)} ... {number(one.greatest)},"
+            " without mask values and outliers, or keep it in float",
         )
 
     def _report_coarser_ops(self, case: Case, outputs: list[Row]) -> Iterable[Finding]:
@@ -255,10 +284,15 @@ class Precision:
             row,
             self.name,
             "narrow",
-            f"{name_op(row)} computes in {name}; most ops compute in {usual_name}",
+            f"{name_target_op(row)} computes in {name}; most ops of the target compute in"
+            f" {usual_name}",
             0.85 if outputs else 0.9,
             evidence,
-            f"keep {row.target.label} in {usual_name} if the output must be closer",
+            f"keep {row.target.label} of the target in {usual_name} if its result must be closer to"
+            " the reference's",
+            ()
+            if outputs and not case.guilty
+            else (f"a run of the target with {row.target.label} in {usual_name}",),
             level=Level.CAUSE if outputs and not case.guilty else Level.SUSPECT,
             ops=[r.target.label for r, _ in few[:_MAX_OPS]],
             reference_ops=[r.reference.label for r, _ in few[:_MAX_OPS]],
@@ -301,9 +335,11 @@ def _report_quantization_noise(case: Case, outputs: list[Row]) -> Finding:
         named[0],
         "precision",
         "noise",
-        "quantization is too coarse for the output; no single op is at fault",
+        f"the target's quantization is too coarse for the output '{outputs[0].target.label}'; no"
+        " single op is at fault",
         0.8,
         [
+            *_describe_output(outputs[0]),
             "the error of every op is explained by its quantization",
             *_describe_loss(lossy[:_MAX_NAMED_OPS]),
             *_describe_gain(measured, worth),
@@ -316,6 +352,23 @@ def _report_quantization_noise(case: Case, outputs: list[Row]) -> Finding:
         reference_ops=[row.reference.label for row in named],
         rows={row.target.key: row for row in (*outputs, *worst)}.values(),
     )
+
+
+def _describe_output(row: Row) -> list[str]:
+    """Describe how far an output is off."""
+    numbers = row.numbers or {}
+    rel, psnr = numbers.get("rel_l2"), numbers.get("psnr")
+    if rel is None or psnr is None:
+        return []
+    return [
+        f"the relative error of the output '{row.target.label}' is {number(rel)} (PSNR"
+        f" {psnr:.1f} dB)"
+    ]
+
+
+def _place_of(what: str) -> str:
+    """Say which tensor of an op one is, for use before the name of the op."""
+    return "read by" if what in ("weight", "input") else f"the {what} of"
 
 
 def _find_lossy(case: Case) -> list[Row]:

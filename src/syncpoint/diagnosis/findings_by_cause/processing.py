@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from syncpoint.comparison.findings import Finding, Level
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
-from syncpoint.diagnosis.finding_text import finding_at, number
+from syncpoint.diagnosis.finding_text import describe_change, finding_at, number
 from syncpoint.diagnosis.large_tensor_samples import read_comparable
 from syncpoint.diagnosis.processing.input_relations import explain_input
 from syncpoint.diagnosis.processing.output_relations import (
@@ -21,7 +21,7 @@ from syncpoint.diagnosis.processing.output_relations import (
     measure_residual,
     output_floor,
 )
-from syncpoint.diagnosis.weights.relations import Relation, distance
+from syncpoint.diagnosis.weights.relations import Relation, distance, measure_fit
 from syncpoint.matching.op_kinds import op_class
 from syncpoint.metrics.verdict import ReasonCode, Verdict
 from syncpoint.run.model import Role
@@ -55,7 +55,8 @@ class Processing:
             label = row.target.label
             words = relation.words if relation is not None else apart
             evidence = [
-                f"the model input '{label}' differs between the runs{_describe_distance(row)}"
+                f"the model input '{label}' differs between the runs{_describe_distance(row)}",
+                *_describe_input_fit(case, row, relation),
             ]
             readers = [
                 r.target.label for r in case.computed if _reads(case, r, row) and r.verdict.severity
@@ -96,8 +97,7 @@ class Processing:
                 f"the target's output '{label}' {relation.words}",
                 _confidence(case, row, relation, bool(guilty)),
                 (_describe_fit(relation, target, reference),),
-                "apply the same postprocessing on both sides, or compare"
-                f" '{label}' before the postprocessing",
+                _advise_on_output(relation, label),
                 ops=(label, *(r.target.label for r in same)),
                 rows=[row, *(same if is_unmistakable(relation.kind) else [])],
             )
@@ -217,12 +217,55 @@ def _describe_fit(relation: Relation, target: Values, reference: Values) -> str:
     """Describe how well a relation predicts the output."""
     before, after = distance(reference, target), measure_residual(relation, target, reference)
     if before == inf:
-        return f"with this change the outputs differ by {number(after)} (relative)"
-    sides = ("target", "reference")
-    changed, other = sides if relation.kind.endswith("-missing") else sides[::-1]
-    return (
-        f"with this change to the {changed}'s output, its difference from the {other}'s falls from"
-        f" {number(before)} to {number(after)} (relative)"
+        return f"with this change the two outputs differ by {number(after)} (relative)"
+    changed = "target" if relation.kind.endswith("-missing") else "reference"
+    return describe_change(
+        f"with this change to the {changed}'s output",
+        before,
+        after,
+        "relative",
+        results="the two outputs",
+    )
+
+
+def _describe_input_fit(case: Case, row: Row, relation: Relation | None) -> list[str]:
+    """Describe how well a relation predicts the input."""
+    target, reference = case.pair(row)
+    if relation is None or target is None or reference is None:
+        return []
+    if relation.kind == "mask-missing":
+        return [_count_ones(row.target.label, target, reference)]
+    if relation.predicted is target or relation.predicted.shape != target.shape:
+        return []
+    before, after = measure_fit(relation, reference, target)
+    change = f"with this change to the reference's '{row.target.label}'"
+    if before == inf:
+        return [f"{change} the two inputs differ by {number(after)} (relative)"]
+    return [describe_change(change, before, after, "relative", results="the two inputs")]
+
+
+def _count_ones(label: str, target: Values, reference: Values) -> str:
+    """Describe two masks by their number of ones."""
+    kept = [f"{np.count_nonzero(values):,} of {values.size:,}" for values in (target, reference)]
+    return f"'{label}' is not 0 in {kept[0]} positions of the target, in {kept[1]} of the reference"
+
+
+def _advise_on_output(relation: Relation, label: str) -> str:
+    """Return the next step for an output that is processed differently."""
+    what = relation.kind.removesuffix("-missing")
+    if relation.kind.endswith("-missing"):
+        return f"apply the {what} to '{label}' in the target too, or compare it before the {what}"
+    if is_unmistakable(relation.kind):
+        return f"remove the {what} from the target's '{label}', or apply it in the reference too"
+    return {
+        "label-order": f"compare the order of the classes in '{label}' on both sides",
+        "order": f"compare the order of the entries (tokens, boxes) of '{label}' on both sides",
+        "layout": f"transpose '{label}' on one side, or return it in the same layout on both",
+        "scaled": f"remove this factor from the target's '{label}', or apply it in the reference"
+        " too",
+    }.get(
+        relation.kind,
+        f"apply the same postprocessing on both sides, or compare '{label}' before it",
     )
 
 
@@ -231,15 +274,19 @@ def _advise(relation: Relation | None, label: str) -> str:
     return {
         "scale": f"scale {label} in the same way in both pipelines",
         "normalisation": f"use the same mean and standard deviation for {label} in both pipelines",
-        "channel-order": "use the channel order that the model was trained with, on both sides",
+        "channel-order": f"give {label} the channel order that the model was trained with, on both"
+        " sides",
         "layout": f"transpose {label} to the layout that the target expects",
-        "rounded": f"keep {label} in float32 until the model reads it",
-        "shift": f"crop and pad {label} in the same way in both pipelines",
+        "transposed": f"remove the transpose of {label} from one side's preprocessing",
+        "flipped": f"remove the flip of {label} from one side's preprocessing",
+        "reversed": f"remove the reversal of {label} from one side's preprocessing",
+        "rounded": f"keep {label} in float32 until the target reads it",
+        "shift": f"begin the crop or the padding of {label} at the same pixel in both pipelines",
         "resize": f"resize {label} with the same interpolation, align_corners and antialiasing",
         "padding-side": f"pad {label} on the same side in both pipelines",
         "sequence-shift": f"check the special tokens at the start of {label}",
         "length": f"check the special tokens and the truncation of {label}",
         "off-by-one": f"count {label} from the same start on both sides",
-        "mask-inverted": f"invert {label}, so that 1 means the same on both sides",
-        "mask-missing": f"pass {label} to the target",
+        "mask-inverted": f"invert the target's {label}, so that 1 means the same on both sides",
+        "mask-missing": f"pass the same {label} to both sides, not a constant",
     }.get(kind, f"give both sides the same {label}, for example from one .npz file")

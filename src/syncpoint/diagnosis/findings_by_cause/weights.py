@@ -17,7 +17,12 @@ from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.experiments.proof import Proof
 from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
-from syncpoint.diagnosis.finding_text import finding_at, name_op, of_norm
+from syncpoint.diagnosis.finding_text import (
+    describe_change,
+    finding_at,
+    name_target_op,
+    of_norm,
+)
 from syncpoint.diagnosis.weights.effect_on_readers import Effect, measure_effect
 from syncpoint.diagnosis.weights.hidden_weights import infer_hidden_weight
 from syncpoint.diagnosis.weights.recorded_parameters import (
@@ -30,7 +35,13 @@ from syncpoint.diagnosis.weights.recorded_parameters import (
     is_beyond_rounding,
     is_overflowed,
 )
-from syncpoint.diagnosis.weights.relations import describe_difference, find_relation
+from syncpoint.diagnosis.weights.relations import (
+    Relation,
+    describe_difference,
+    find_relation,
+    measure_fit,
+)
+from syncpoint.matching.op_kinds import op_class
 from syncpoint.metrics.limits import is_coarser
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.dtypes import DTYPES, Kind
@@ -88,8 +99,8 @@ class Weights:
         return Finding(
             cause=self.name,
             kind="other-checkpoint",
-            title=f"{len(rows)} of {_count_parameters(case)} parameters differ: the two runs use"
-            " different checkpoints",
+            title=f"{len(rows)} of {_count_parameters(case)} parameters of the target differ from"
+            " the reference's: the two runs use different checkpoints",
             level=Level.CAUSE,
             confidence=0.97,
             ops=tuple(row.target.label for row in affected[:8]),
@@ -120,15 +131,19 @@ class Weights:
         return Finding(
             cause=self.name,
             kind=kind,
-            title=f"{label} {words}",
+            title=f"the target's {label} {words}",
             level=level,
             confidence=confidence,
             ops=tuple(g.target.label for g in readers),
             reference_ops=tuple(g.reference.label for g in readers),
             module=next((g.target.module or g.reference.module for g in readers), ""),
             source=next((g.target.source or g.reference.source for g in readers), ""),
-            evidence=(*_describe_error(row), *effect.evidence),
-            next=_advise(kind, label, words),
+            evidence=(
+                *_describe_error(row, words),
+                *_describe_fit(label, relation, target, reference),
+                *effect.evidence,
+            ),
+            next=_advise(kind, label, words, readers),
             rows=tuple(case.place[r.target.key] for r in [row, *effect.rows]),
         )
 
@@ -170,7 +185,7 @@ class Weights:
             row,
             self.name,
             kind,
-            f"{name_op(row)} reads {name} for {label}; it {what}",
+            f"{name_target_op(row)} reads {name} for {label}; it {what}",
             0.96,
             (proof.words(f"with {name} for {label} in the reference", row.target.label),),
             _advise(kind, label, what),
@@ -202,7 +217,7 @@ class Weights:
             row,
             self.name,
             inferred.kind,
-            _describe_use(name_op(row), label, inferred.words),
+            _describe_use(name_target_op(row), label, inferred.words),
             inferred.confidence,
             (
                 inferred.proof.words("with this weight in the reference", row.target.label),
@@ -225,22 +240,48 @@ def _count_parameters(case: Case) -> int:
     return sum(r.target.key.role is role and r.verdict is not Verdict.NONE for r in case.rows)
 
 
-def _describe_error(row: Row) -> list[str]:
+def _describe_error(row: Row, words: str) -> list[str]:
+    """Describe the size of the difference, as far as the title does not."""
     numbers = row.numbers or {}
     rel, most = numbers.get("rel_l2"), numbers.get("max_abs")
     if rel is None or most is None:
         return []
-    return [f"it differs by {of_norm(rel)}; max absolute error {most:.3g}"]
+    if words.startswith("differs from the reference's by"):
+        return [f"its max absolute error is {most:.3g}"]
+    return [f"it differs from the reference's by {of_norm(rel)}; max absolute error {most:.3g}"]
 
 
-def _advise(kind: str, label: str, words: str) -> str:
+def _describe_fit(
+    label: str, relation: Relation | None, target: Values | None, reference: Values | None
+) -> list[str]:
+    """Describe how well a relation predicts the parameter."""
+    if relation is None or not relation.exact or target is None or reference is None:
+        return []
+    if relation.predicted is target:
+        return []
+    change = f"with this change to the reference's {label}"
+    if relation.kind == "swapped":
+        change = f"with that tensor in place of the reference's {label}"
+    before, after = measure_fit(relation, reference, target)
+    return [describe_change(change, before, after, "relative", results="the two parameters")]
+
+
+def _is_table(readers: Iterable[Row]) -> bool:
+    """Whether a parameter is the table of an embedding: its rows are token ids, not channels."""
+    kinds = {op_class(row.reference.type) for row in readers}
+    return kinds == {"embedding"}
+
+
+def _advise(kind: str, label: str, words: str, readers: Iterable[Row] = ()) -> str:
     part, is_zeroed, _ = words.removeprefix("has ").partition(" set to zero;")
     if is_zeroed:
         return f"check where the conversion sets {part} of {label} to zero"
+    order = "rows (token ids)" if _is_table(readers) else "channels"
     return {
-        "rounded": f"keep {label} in float32 when the model is converted or saved",
-        "transposed": f"check the layout in which the conversion writes {label}",
-        "permuted": f"check the order of channels in which the conversion packs {label}",
+        "rounded": f"keep {label} in float32 when the target is converted or saved",
+        "transposed": f"check the layout in which the conversion writes {label}: its axes must not"
+        " be swapped",
+        "permuted": f"check the order of {order} in which the conversion packs {label}",
         "swapped": f"check which tensor of the checkpoint the target loads as {label}",
         "zeroed": f"check that the target loads {label}",
         "scaled": f"check which scale the conversion folds into {label}, and that it does so once",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
 from syncpoint.matching.op_kinds import op_class, op_kind
-from syncpoint.run.dtypes import DTYPES
+from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.model import Op
 from syncpoint.run.statistics import finite_rms
 
@@ -22,7 +22,7 @@ _MAX_TERMS = 16384
 """Maximum number of terms of a sum."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class NarrowAccumulator:
     """The error that an accumulator of a narrow type would make."""
 
@@ -34,6 +34,8 @@ class NarrowAccumulator:
     residual: float
     """RMS difference between the target and the simulation."""
     terms: int
+    float32_error: float = 0.0
+    """RMS error of a sequential sum in float32 whose result is rounded to the target's type."""
 
     @property
     def reproduces(self) -> bool:
@@ -55,24 +57,40 @@ def find_narrow_accumulator(experiment: RegionExperiment) -> NarrowAccumulator |
     accumulators = []
     for dtype in ("f16", "bf16"):
         kind = DTYPES[dtype].numpy
-        total = np.zeros((len(a), b.shape[1]), kind)
-        with np.errstate(over="ignore", invalid="ignore"):
-            for k in range(a.shape[1]):
-                term = a[:, k, None] * b[None, k, :]
-                total = (total.astype(np.float64) + term).astype(kind)
-            simulated_sum = (total.astype(np.float64) + bias).astype(kind).astype(np.float64)
+        simulated_sum = _sum_products(a, b, bias, kind, kind)
         if np.isfinite(simulated_sum).all():
             accumulators.append(
                 NarrowAccumulator(
-                    dtype,
-                    finite_rms(target - truth),
-                    finite_rms(simulated_sum - truth),
-                    finite_rms(target - simulated_sum),
-                    len(b),
+                    dtype=dtype,
+                    error=finite_rms(target - truth),
+                    simulated_error=finite_rms(simulated_sum - truth),
+                    residual=finite_rms(target - simulated_sum),
+                    terms=len(b),
                 )
             )
     plausible = [accumulator for accumulator in accumulators if accumulator.fits]
-    return min(plausible, key=lambda accumulator: accumulator.residual, default=None)
+    best = min(plausible, key=lambda accumulator: accumulator.residual, default=None)
+    if best is None:
+        return None
+    float32_sum = _sum_products(a, b, bias, np.float32, _result_kind(experiment))
+    return replace(best, float32_error=finite_rms(float32_sum - truth))
+
+
+def _sum_products(a: Array, b: Array, bias: Array, kind: Any, result_kind: Any) -> Array:
+    """Multiply two matrices with a sum of this type, term by term; round the result."""
+    total = np.zeros((len(a), b.shape[1]), kind)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for k in range(a.shape[1]):
+            term = a[:, k, None] * b[None, k, :]
+            total = (total.astype(np.float64) + term).astype(kind)
+        rounded = (total.astype(np.float64) + bias).astype(result_kind)
+    return rounded.astype(np.float64)
+
+
+def _result_kind(experiment: RegionExperiment) -> Any:
+    """Return the NumPy type of the target's result; float32 if it is no floating-point type."""
+    dtype = DTYPES[experiment.row.target.dtype]
+    return dtype.numpy if dtype.kind is Kind.FLOAT else np.float32
 
 
 def _read_operands(experiment: RegionExperiment) -> tuple[Array, Array, Array, Array, Array] | None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.budget import read_real_values
-from syncpoint.diagnosis.case import Case, Values
+from syncpoint.diagnosis.case import Case, Values, same_shape
 from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
 from syncpoint.diagnosis.finding_text import number
 from syncpoint.matching.op_kinds import op_class
@@ -223,13 +223,10 @@ def find_underflow_upstream(case: Case, experiment: RegionExperiment) -> Underfl
 def _find_underflow(case: Case, row: Row) -> Underflow | None:
     if not is_float(row.target.dtype):
         return None
-    target_values, reference_values = case.values("target", row), case.values("reference", row)
-    if (
-        target_values is None
-        or reference_values is None
-        or target_values.shape != reference_values.shape
-    ):
+    both = same_shape(case.values("target", row), case.values("reference", row))
+    if both is None:
         return None
+    target_values, reference_values = both
     underflowed = (
         (target_values == 0)
         & (reference_values != 0)
@@ -335,13 +332,10 @@ def _is_bad(case: Case, edge: Edge, key: TensorKey, value: Values) -> bool:
     if place is None or not nonfinite.any():
         return bool(nonfinite.any())
     row = case.rows[place]
-    target_values, reference_values = case.values("target", row), case.values("reference", row)
-    if (
-        target_values is None
-        or reference_values is None
-        or target_values.shape != reference_values.shape
-    ):
+    both = same_shape(case.values("target", row), case.values("reference", row))
+    if both is None:
         return True
+    target_values, reference_values = both
     return bool((~np.isfinite(target_values) & np.isfinite(reference_values)).any())
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import product
-from typing import Any
 
 import numpy as np
 
-from syncpoint.diagnosis.numpy_ops.products_and_convolutions import conv_pads, padded
+from syncpoint.diagnosis.numpy_ops.products_and_convolutions import (
+    conv_pads,
+    kernel_windows,
+    padded,
+)
 from syncpoint.diagnosis.numpy_ops.recorded_op import (
     Array,
     Bound,
@@ -57,12 +59,7 @@ def pooled(
     wide = padded(padded(x, pads, value=fill), [(0, m) for m in extra_padding], value=fill)
     pooled_values: Array | None = None
     count = np.zeros(sizes)
-    places: Iterable[Any] = product(*(range(k) for k in kernel))
-    for place in places:
-        cut: Any = tuple(
-            slice(p * d, p * d + s * (n - 1) + 1, s)
-            for p, d, s, n in zip(place, dilation, stride, sizes, strict=True)
-        )
+    for _, cut in kernel_windows(kernel, sizes, stride=stride, dilation=dilation):
         window_values = wide[..., *cut]
         count += inside[cut]
         if pooled_values is None:

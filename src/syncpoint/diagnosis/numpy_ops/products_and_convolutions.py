@@ -3,7 +3,7 @@ float64."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from math import prod
 from typing import Any
@@ -51,6 +51,19 @@ def padded(x: Array, pads: Sequence[Sequence[int]], mode: str = "zeros", value: 
     return np.pad(x, borders, mode=_MODES[mode])  # type: ignore[call-overload, no-any-return]
 
 
+def kernel_windows(
+    kernel: Sequence[int], sizes: Sequence[int], *, stride: Sequence[int], dilation: Sequence[int]
+) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
+    """Yield each position in a kernel, and the slices of the input that it meets over `sizes`
+    positions of the kernel."""
+    for place in product(*(range(k) for k in kernel)):
+        cut = tuple(
+            slice(p * d, p * d + s * (n - 1) + 1, s)
+            for p, d, s, n in zip(place, dilation, stride, sizes, strict=True)
+        )
+        yield place, cut
+
+
 def convolved(
     x: Array,
     weight: Array,
@@ -85,12 +98,7 @@ def convolved(
     # With few output channels, multiply before slicing: the input is not copied.
     early = 4 * prod(stride) * (out // groups) <= grouped.shape[2]
     whole = grouped.reshape(batch, groups, grouped.shape[2], -1)
-    places: Iterable[Any] = product(*(range(k) for k in kernel))
-    for place in places:
-        cut: tuple[Any, ...] = tuple(
-            slice(p * d, p * d + s * (n - 1) + 1, s)
-            for p, d, s, n in zip(place, dilation, stride, sizes, strict=True)
-        )
+    for place, cut in kernel_windows(kernel, sizes, stride=stride, dilation=dilation):
         tap = taps[..., *place]
         if early:
             total += (tap @ whole).reshape(batch, groups, -1, *spatial)[..., *cut]
@@ -123,13 +131,8 @@ def spread(
     inputs = x.reshape(batch, groups, -1, prod(spatial))
     taps = weight.reshape(groups, weight.shape[0] // groups, -1, *kernel)
     output = np.zeros((batch, groups, taps.shape[2], *full))
-    places: Iterable[Any] = product(*(range(k) for k in kernel))
-    for place in places:
+    for place, cut in kernel_windows(kernel, spatial, stride=stride, dilation=dilation):
         contribution = np.swapaxes(taps[..., *place], -1, -2) @ inputs
-        cut: tuple[Any, ...] = tuple(
-            slice(p * d, p * d + s * (n - 1) + 1, s)
-            for p, d, s, n in zip(place, dilation, stride, spatial, strict=True)
-        )
         output[..., *cut] += contribution.reshape(batch, groups, -1, *spatial)
     result = output.reshape(batch, -1, *full)
     ends = [slice(a, n - b) for (a, b), n in zip(pads, full, strict=True)]

@@ -163,7 +163,11 @@ def _propose_affine(reference: Values, target: Values) -> Iterator[Relation]:
         name = name_normalization(gain.ravel(), shift.ravel())
         each = "" if axis is None else " (per channel)"
         gains, shifts = (", ".join(f"{v:.4g}" for v in x.ravel()) for x in (gain, shift))
-        words = f"is the reference's multiplied by {gains} plus {shifts}{each}"
+        if axis is None:
+            sign = "minus" if shift.item() < 0 else "plus"
+            words = f"is {gains} times the reference's {sign} {abs(shift.item()):.4g}"
+        else:
+            words = f"is the reference's times {gains} plus {shifts}{each}"
         if name:
             words = f"is {name}"
         yield Relation("normalisation", words, gain * reference + shift)
@@ -206,12 +210,31 @@ def _propose_pixel_shift(reference: Values, target: Values, is_image: bool) -> I
         ):
             continue
         steps_text = [
-            f"{abs(s)} along axis {a % reference.ndim}"
-            for a, s in zip(axes, (y, x), strict=False)
+            f"{_describe_steps(s, is_image, is_down)} (axis {a % reference.ndim})"
+            for a, s, is_down in zip(axes, (y, x), (True, False), strict=False)
             if s
         ]
-        yield Relation("shift", f"is shifted by {' and '.join(steps_text)}", target, exact=False)
+        predicted = target.copy()  # what fills the gap is open
+        _cut_all(predicted, axes, (y, x))[...] = reference_part
+        words = f"is shifted by {' and '.join(steps_text)}"
+        yield Relation("shift", words, predicted, exact=False)
         return
+
+
+def _describe_steps(step: int, is_image: bool, is_down: bool) -> str:
+    """Describe a shift by its size, unit and direction."""
+    unit = ("pixel" if is_image else "position") + ("s" if abs(step) > 1 else "")
+    if not is_image:
+        return f"{abs(step)} {unit} {'later' if step > 0 else 'earlier'}"
+    direction = ("down" if step > 0 else "up") if is_down else ("right" if step > 0 else "left")
+    return f"{abs(step)} {unit} {direction}"
+
+
+def _cut_all(values: Values, axes: tuple[int, ...], steps: tuple[int, int]) -> Values:
+    """Return the part of the target that a shift moves the reference to."""
+    for axis, step in zip(axes, steps, strict=False):
+        values = _cut(values, axis, max(step, 0), values.shape[axis] + min(step, 0))
+    return values
 
 
 def _is_alike(target: Values, reference: Values) -> bool:
@@ -247,15 +270,23 @@ def _propose_subpixel_shift(reference: Values, target: Values) -> Iterator[Relat
         return
     y, x, blur = (float(v) for v in coefficients)
     if max(abs(y), abs(x)) >= 0.05:
+        vertical, horizontal = ("up" if y > 0 else "down"), ("left" if x > 0 else "right")
         words = (
-            f"is shifted by about {-y:.2f} and {-x:.2f} pixels: another align_corners or"
-            " half-pixel rule"
+            f"is shifted by about {abs(y):.2f} pixels {vertical} and {abs(x):.2f} {horizontal},"
+            " probably because it was resized with another align_corners or half-pixel rule"
         )
     elif blur > 0:
-        words = "is smoother: resized with another interpolation, or with antialiasing"
+        words = (
+            "is smoother, probably because it was resized with another interpolation or antialiased"
+        )
     else:
-        words = "is sharper: resized with another interpolation, or without antialiasing"
-    yield Relation("resize", words, target, exact=False)
+        words = (
+            "is sharper, probably because it was resized with another interpolation or not"
+            " antialiased"
+        )
+    predicted = target.copy()  # the border is not fitted
+    predicted[inner] = reference[inner] + (basis @ coefficients).reshape(predicted[inner].shape)
+    yield Relation("resize", words, predicted, exact=False)
 
 
 def find_token_relation(reference: Values, target: Values) -> Relation | None:
@@ -281,7 +312,7 @@ def _propose_relations(reference: Values, target: Values) -> Iterator[Relation]:
             inverted,
         )
         if np.ptp(target) == 0:
-            words = f"is {target.flat[0]:g} everywhere: the mask is missing"
+            words = f"is {target.flat[0]:g} everywhere; the reference's masks some positions"
             yield Relation("mask-missing", words, target)
         if np.ptp(reference) == 0:
             words = "masks positions; the reference masks none"

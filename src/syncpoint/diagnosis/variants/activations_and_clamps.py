@@ -69,6 +69,7 @@ def vary_activation(tested_op: OpUnderTest) -> Iterable[Hypothesis]:
                     kind,
                     f"computes {text}{_describe_reference_form(tested_op)}",
                     form(x),
+                    setting=_reference_form(tested_op),
                     subtle=True,
                     simplicity=2,
                 )
@@ -105,6 +106,12 @@ def _describe_reference_form(tested_op: OpUnderTest) -> str:
     forms = {"none": "the exact (erf) form", "tanh": "the tanh form"}
     form = forms.get(str(tested_op.attribute("approximate")))
     return f"; the reference computes {form}" if form else ""
+
+
+def _reference_form(tested_op: OpUnderTest) -> tuple[str, str] | None:
+    """Return the argument that declares the form of GELU, and its value in the reference."""
+    form = tested_op.attribute("approximate")
+    return ("`approximate`", repr(form)) if form is not None else None
 
 
 def _vary_inputs(tested_op: OpUnderTest) -> Iterable[Hypothesis]:
@@ -198,8 +205,16 @@ def _fit_bounds(tested_op: OpUnderTest, x: Array, tensor_text: str) -> Iterator[
     interval += f", {upper:.6g}]" if has_upper else ", inf)"
     text = f"clamps its {tensor_text or 'input'} to {interval}"
     settings = tested_op.bound.settings if tested_op.bound is not None else {}
+    setting = None
     if not tensor_text and "lower" in settings and "upper" in settings:
-        text += f" instead of [{settings['lower']}, {settings['upper']}]"
+        bounds = f"[{settings['lower']}, {settings['upper']}]"
+        text += f" instead of {bounds}"
+        setting = ("the bounds", bounds)
     yield Hypothesis(
-        "clamp-bounds", text, value, simplicity=1, solved=int(has_lower) + int(has_upper)
+        "clamp-bounds",
+        text,
+        value,
+        setting=setting,
+        simplicity=1,
+        solved=int(has_lower) + int(has_upper),
     )

@@ -9,6 +9,7 @@ from itertools import combinations
 import numpy as np
 
 from syncpoint.diagnosis.variants.protocol import Array, Hypothesis, OpUnderTest
+from syncpoint.run.model import Role
 
 _MIN_SLICE_ELEMENTS = 4
 """Minimum size of a slice that can be reported as zeroed."""
@@ -33,7 +34,7 @@ def vary_any_op(tested_op: OpUnderTest) -> Iterable[Hypothesis]:
         yield Hypothesis("op-missing", "returns its input unchanged", x, simplicity=0)
     yield Hypothesis("zeros", "returns only zeros", np.zeros_like(output), simplicity=-1)
     yield from _fit_scale_and_offset(tested_op, output, target)
-    yield from _move_elements(output)
+    yield from _move_elements(tested_op, output)
     yield from _find_zeroed_slices(tested_op, output, target)
     yield from _fit_each_index(tested_op, output, target)
 
@@ -56,10 +57,13 @@ def _fit_scale_and_offset(
         yield Hypothesis(
             "negated" if abs(factor + 1) < 1e-3 else "scale",
             text, factor * output, simplicity=-1, solved=1,
+            next=f"find where the target multiplies the result of {tested_op.op.key} by"
+            f" {_format_factor(factor)}, and remove that",
         )  # fmt: skip
     shift = float(np.mean(target_values - output_values))
     text = f"adds {shift:.6g} to its result"
-    yield Hypothesis("offset", text, output + shift, simplicity=-1, solved=1)
+    advice = f"find what the target adds to the result of {tested_op.op.key}, such as a bias"
+    yield Hypothesis("offset", text, output + shift, next=advice, simplicity=-1, solved=1)
     variance = float(np.var(output_values))
     if variance:
         centered_output = output_values - output_values.mean()
@@ -68,7 +72,8 @@ def _fit_scale_and_offset(
         intercept = float(target_values.mean() - slope * output_values.mean())
         text = f"multiplies its result by {_format_factor(slope)} and adds {intercept:.4g}"
         value = slope * output + intercept
-        yield Hypothesis("scale-and-offset", text, value, simplicity=-2, solved=2)
+        advice = f"find where the target scales and shifts the result of {tested_op.op.key}"
+        yield Hypothesis("scale-and-offset", text, value, next=advice, simplicity=-2, solved=2)
 
 
 def _format_factor(factor: float) -> str:
@@ -82,7 +87,7 @@ def _format_factor(factor: float) -> str:
     return f"{factor:.5g}"
 
 
-def _move_elements(output: Array) -> Iterator[Hypothesis]:
+def _move_elements(tested_op: OpUnderTest, output: Array) -> Iterator[Hypothesis]:
     """Move the elements: shift, reverse, repeat, swap axes, change the layout."""
     if output.ndim > 5:
         return
@@ -99,11 +104,13 @@ def _move_elements(output: Array) -> Iterator[Hypothesis]:
             zero_filled[tuple(edge)] = 0
             yield Hypothesis("shifted", f"{text}, filled with zeros", zero_filled, simplicity=-1)
         text = f"reverses its result along axis {axis}"
-        yield Hypothesis("reversed", text, np.flip(output, axis), simplicity=-1)
+        advice = f"find where the target reverses axis {axis} of {tested_op.op.key}"
+        yield Hypothesis("reversed", text, np.flip(output, axis), next=advice, simplicity=-1)
         first = np.take(output, [0], axis)
         text = f"returns the values of index 0 for every index of axis {axis}"
         value = np.broadcast_to(first, output.shape)
-        yield Hypothesis("first-repeated", text, value, simplicity=-1)
+        advice = f"check the broadcast or the stride of axis {axis} of {tested_op.op.key}"
+        yield Hypothesis("first-repeated", text, value, next=advice, simplicity=-1)
     for a, b in combinations(range(output.ndim), 2):
         if output.shape[a] < 2 or output.shape[b] < 2:
             continue
@@ -148,7 +155,8 @@ def _find_zeroed_slices(
         shape = [n if a == axis else 1 for a in range(output.ndim)]
         value = np.where(is_zeroed.reshape(shape), 0.0, output)
         text = f"returns zeros at {indices_text} of axis {axis}; the reference does not"
-        yield Hypothesis("slice-zero", text, value, simplicity=-1)
+        advice = f"check which part of {tested_op.op.key} the target does not write"
+        yield Hypothesis("slice-zero", text, value, next=advice, simplicity=-1)
 
 
 def _fit_each_index(tested_op: OpUnderTest, output: Array, target: Array) -> Iterator[Hypothesis]:
@@ -166,12 +174,28 @@ def _fit_each_index(tested_op: OpUnderTest, output: Array, target: Array) -> Ite
             offset /= np.maximum(
                 tested_op.kept.mean(others, keepdims=True), 1 / tested_op.kept.size
             )
-        text = f"adds a different offset at each index of axis {axis}"
-        yield Hypothesis("offsets-along-axis", text, output + offset, simplicity=-3, solved=n)
+        each = f"per channel (axis {axis})" if axis == 1 else f"per index of axis {axis}"
+        text = f"is off by one constant {each}, from {offset.min():.3g} to {offset.max():.3g}"
+        advice = _advise_on_bias(tested_op, n)
+        value = output + offset
+        yield Hypothesis("offsets-along-axis", text, value, next=advice, simplicity=-3, solved=n)
         energy = np.square(reference).sum(others, keepdims=True)
         factor = (reference * target).sum(others, keepdims=True) / np.where(energy, energy, 1)
-        text = f"multiplies each index of axis {axis} by a different factor"
-        yield Hypothesis("factors-along-axis", text, output * factor, simplicity=-3, solved=n)
+        text = (
+            f"multiplies its result by another factor {each}, from {factor.min():.3g} to"
+            f" {factor.max():.3g}; the reference does not"
+        )
+        advice = f"check which scales the target applies to the result of {tested_op.op.key}"
+        value = output * factor
+        yield Hypothesis("factors-along-axis", text, value, next=advice, simplicity=-3, solved=n)
+
+
+def _advise_on_bias(tested_op: OpUnderTest, size: int) -> str:
+    """Return the next step for an offset per channel: the bias that the op reads, if it has one."""
+    for edge, value in zip(tested_op.op.inputs, tested_op.arguments, strict=False):
+        if edge.role is Role.PARAMETER and value is not None and value.shape == (size,):
+            return f"compare {edge.op} in the target with the reference's"
+    return f"check what the target adds to the result of {tested_op.op.key}, such as a bias"
 
 
 def vary_siblings(tested_op: OpUnderTest) -> Iterable[Hypothesis]:

@@ -32,7 +32,11 @@ def vary_arithmetic(tested_op: OpUnderTest) -> Iterable[Hypothesis]:
         for other in (1, 2, 3, 0.5, -0.5, -1):
             if np.ndim(exponent) == 0 and other != exponent:
                 text = f"uses exponent {other:g} instead of {float(exponent):g}"
-                yield Hypothesis("pow-exponent", text, np.power(base, float(other)), simplicity=1)
+                value, setting = (
+                    np.power(base, float(other)),
+                    ("the exponent", f"{float(exponent):g}"),
+                )
+                yield Hypothesis("pow-exponent", text, value, setting=setting, simplicity=1)
     elif "mode" in bound.settings and bound.function is not divided:
         yield from _vary_rounding_mode(tested_op)
     elif tested_op.kind in ("sqrt", "rsqrt", "reciprocal", "log", "exp", "square"):
@@ -135,7 +139,11 @@ def _vary_rounding_mode(tested_op: OpUnderTest) -> Iterator[Hypothesis]:
         if mode != reference_mode:
             value = rounded(x, mode).astype(tested_op.output.dtype)
             yield Hypothesis(
-                "rounding-mode", f"{text}; the reference uses {reference_mode}", value, simplicity=2
+                "rounding-mode",
+                f"{text}; the reference uses {reference_mode}",
+                value,
+                setting=("the rounding mode", reference_mode),
+                simplicity=2,
             )
     half_up = np.floor(x + 0.5).astype(tested_op.output.dtype)
     yield Hypothesis("rounding-mode", "rounds to nearest, ties up", half_up, simplicity=1)

@@ -310,7 +310,8 @@ def _vary_scale_step(tested_op: OpUnderTest) -> Iterator[Hypothesis]:
                 f"applies the scale {format_number(solution.number)}"
                 f" instead of {format_number(factor)}"
             )
-            yield Hypothesis("scale-other", text, solution.value, simplicity=1)
+            setting = ("the scale", format_number(factor))
+            yield Hypothesis("scale-other", text, solution.value, setting=setting, simplicity=1)
 
 
 def _vary_filled_mask(tested_op: OpUnderTest) -> Iterator[Hypothesis]:
@@ -406,8 +407,11 @@ def _vary_triangle(tested_op: OpUnderTest) -> Iterator[Hypothesis]:
         x,
         simplicity=2,
     )
-    text = f"computes {'tril' if tested_op.kind == 'triu' else 'triu'} instead of {tested_op.kind}"
-    yield Hypothesis("causal-transposed", text, cut_opposite(x, -diagonal), simplicity=2)
+    other = "tril" if tested_op.kind == "triu" else "triu"
+    text = f"computes {other} instead of {tested_op.kind}"
+    advice = f"in the target, compute {tested_op.kind}, not {other}, for {tested_op.op.key}"
+    value = cut_opposite(x, -diagonal)
+    yield Hypothesis("causal-transposed", text, value, next=advice, simplicity=2)
     complement = np.asarray(np.where(cut(np.ones_like(x), diagonal), 0, x), x.dtype)
     yield Hypothesis(
         "causal-inverted", "keeps what lies outside its triangle", complement, simplicity=1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -14,6 +15,11 @@ _TEXT_BY_PADDING_MODE = {
     "reflect": "a mirror image",
     "circular": "values of the opposite edge",
 }
+_TEXT_BY_SIDE = {
+    "start": {2: " (left, top)", 3: " (left, top, front)"},
+    "end": {2: " (right, bottom)", 3: " (right, bottom, back)"},
+}
+"""Side -> number of padded axes -> where the side is; one axis needs no explanation."""
 
 
 def vary_windows(tested_op: OpUnderTest) -> Iterable[Hypothesis]:
@@ -57,8 +63,9 @@ def vary_windows(tested_op: OpUnderTest) -> Iterable[Hypothesis]:
                 [(a, b - m) for (a, b), m in zip(pads, extra, strict=True)],
             ),
         ):
+            right = ("the dilation", str(dilation))
             yield from variant_with_settings(
-                tested_op, kind, text, 2, pads=changed_pads, dilation=ones
+                tested_op, kind, text, 2, right, pads=changed_pads, dilation=ones
             )
     if tested_op.kind == "conv":
         yield from _vary_conv(tested_op, pads)
@@ -81,8 +88,9 @@ def _change_borders(
     end_only = [(0, a + b) for a, b in pads]
     reference_padding = "on both sides" if all(a == b for a, b in pads) else f"{pads} (start, end)"
     comparison = f"; the reference pads {reference_padding}"
-    yield "padding-side", f"pads only at the start (left, top){comparison}", start_only
-    yield "padding-side", f"pads only at the end (right, bottom){comparison}", end_only
+    for side, changed_pads in (("start", start_only), ("end", end_only)):
+        place = f"{side}{_TEXT_BY_SIDE[side].get(len(pads), '')}"
+        yield "padding-side", f"pads only at the {place}{comparison}", changed_pads
     if any(a != b for a, b in pads):
         yield (
             "padding-side",
@@ -145,11 +153,13 @@ def _vary_pool(tested_op: OpUnderTest, pads: list[tuple[int, int]]) -> Iterator[
     text = (
         f"returns the {names[other_kind]} of each window instead of the {names[settings['kind']]}"
     )
-    yield from variant_with_settings(tested_op, "pool-kind", text, 1, kind=other_kind)
+    right = ("the kind of the pool", settings["kind"])
+    yield from variant_with_settings(tested_op, "pool-kind", text, 1, right, kind=other_kind)
     rounding = "down instead of up" if settings["ceil"] else "up instead of down"
     text = f"rounds its output size {rounding} (ceil_mode)"
+    right = ("`ceil_mode`", str(bool(settings["ceil"])))
     yield from variant_with_settings(
-        tested_op, "pool-ceil-mode", text, 1, ceil=not settings["ceil"]
+        tested_op, "pool-ceil-mode", text, 1, right, ceil=not settings["ceil"]
     )
     if settings["kind"] == "max":
         if has_border:
@@ -165,12 +175,20 @@ def _vary_pool(tested_op: OpUnderTest, pads: list[tuple[int, int]]) -> Iterator[
             else "counts the padding in its means (count_include_pad is False in the reference)"
         )
         changes = {"include_pad": not counts_padding, "divisor": None}
-        yield from variant_with_settings(tested_op, "pool-count-include-pad", text, 2, **changes)
+        right = ("`count_include_pad`", str(bool(counts_padding)))
+        yield from variant_with_settings(
+            tested_op, "pool-count-include-pad", text, 2, right, **changes
+        )
         text = f"divides every sum by {size}, the size of a whole window"
         yield from variant_with_settings(tested_op, "pool-divisor", text, 1, divisor=float(size))
-    yield from variant_with_settings(
+    for hypothesis in variant_with_settings(
         tested_op, "pool-sum", "returns sums instead of means", 1, divisor=1.0
-    )
+    ):
+        yield replace(hypothesis, next=_advise_on_sums(tested_op))
+
+
+def _advise_on_sums(tested_op: OpUnderTest) -> str:
+    return f"in the target, divide each sum of {tested_op.op.key} by the size of its window"
 
 
 def _vary_adaptive_pool(tested_op: OpUnderTest) -> Iterator[Hypothesis]:
@@ -187,7 +205,11 @@ def _vary_adaptive_pool(tested_op: OpUnderTest) -> Iterator[Hypothesis]:
         x = tested_op.bound.arrays[0]
         size = x[0, 0].size / max(tested_op.output[0, 0].size, 1) if x.ndim > 2 else 1.0
         yield Hypothesis(
-            "pool-sum", "returns sums instead of means", tested_op.output * size, simplicity=1
+            "pool-sum",
+            "returns sums instead of means",
+            tested_op.output * size,
+            next=_advise_on_sums(tested_op),
+            simplicity=1,
         )
     else:
         yield from variant_with_settings(

@@ -164,6 +164,7 @@ def _vary_norm(tested_op: OpUnderTest, norm: Norm) -> Iterator[Hypothesis]:
         "epsilon-outside",
         f"adds its epsilon {format_number(norm.epsilon)} outside the square root",
         replace(norm, epsilon_outside_root=True),
+        next=f"add the epsilon of {tested_op.op.key} before the square root in the target",
         subtle=True,
         simplicity=1,
     )
@@ -171,6 +172,7 @@ def _vary_norm(tested_op: OpUnderTest, norm: Norm) -> Iterator[Hypothesis]:
         "variance-unbiased",
         "uses the unbiased variance (over n - 1 instead of n)",
         replace(norm, correction=1),
+        setting=("the divisor of the variance", "n"),
         subtle=True,
         simplicity=2,
     )
@@ -229,13 +231,21 @@ def _vary_extent(tested_op: OpUnderTest, norm: Norm, propose: ProposeNorm) -> It
         for groups in (n for n in range(1, channels + 1) if channels % n == 0):
             if groups != norm.groups:
                 text = f"normalizes in {groups} groups instead of {norm.groups}"
-                yield from propose("groups", text, replace(norm, groups=groups), simplicity=1)
+                yield from propose(
+                    "groups",
+                    text,
+                    replace(norm, groups=groups),
+                    setting=("the number of groups", str(norm.groups)),
+                    simplicity=1,
+                )
         return
     if tested_op.index:
         return
     for axes in _other_axes(norm.x.ndim, norm.axes):
         text = f"normalizes over axes {list(axes)} instead of {list(norm.axes)}"
-        yield from propose("norm-axes", text, replace(norm, axes=axes), simplicity=1)
+        setting = ("the axes", str(list(norm.axes)))
+        variant = replace(norm, axes=axes)
+        yield from propose("norm-axes", text, variant, setting=setting, simplicity=1)
 
 
 def _other_axes(rank: int, reference_axes: tuple[int, ...]) -> list[tuple[int, ...]]:
@@ -347,12 +357,22 @@ def _vary_variance(tested_op: OpUnderTest) -> Iterator[Hypothesis]:
     if is_biased:
         text = "computes the unbiased variance (over n - 1 instead of n)"
         yield Hypothesis(
-            "variance-unbiased", text, tested_op.output * factor, subtle=True, simplicity=2
+            "variance-unbiased",
+            text,
+            tested_op.output * factor,
+            setting=("the divisor of the variance", "n"),
+            subtle=True,
+            simplicity=2,
         )
     else:
         text = "computes the biased variance (over n instead of n - 1)"
         yield Hypothesis(
-            "variance-biased", text, tested_op.output / factor, subtle=True, simplicity=2
+            "variance-biased",
+            text,
+            tested_op.output / factor,
+            setting=("the divisor of the variance", "n - 1"),
+            subtle=True,
+            simplicity=2,
         )
 
 

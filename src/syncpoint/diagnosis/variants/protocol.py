@@ -116,9 +116,17 @@ Family = Callable[[OpUnderTest], Iterable[Hypothesis]]
 
 
 def variant_with_settings(
-    tested_op: OpUnderTest, kind: str, text: str, simplicity: int, /, **settings: Any
+    tested_op: OpUnderTest,
+    kind: str,
+    text: str,
+    simplicity: int,
+    right: tuple[str, str] | None = None,
+    /,
+    **settings: Any,
 ) -> Iterator[Hypothesis]:
-    """Vary the settings of the op if this kind is requested and the op can be run with them."""
+    """Vary the settings of the op if this kind is requested and the op can be run with them.
+
+    `right` is what to set to which value instead (`Hypothesis.setting`)."""
     value = tested_op.run_with_settings(**settings) if tested_op.is_requested(kind) else None
     if value is not None:
-        yield Hypothesis(kind, text, value, simplicity=simplicity)
+        yield Hypothesis(kind, text, value, simplicity=simplicity, setting=right)

@@ -57,7 +57,12 @@ def vary_reduction(tested_op: OpUnderTest) -> Iterable[Hypothesis]:
             ("reverse", f"sums from the {'start' if reverse else 'end'}"),
         ):
             yield from variant_with_settings(
-                tested_op, f"cumsum-{name}", text, 2, **{name: not bound.settings[name]}
+                tested_op,
+                f"cumsum-{name}",
+                text,
+                2,
+                (f"`{name}`", str(bool(bound.settings[name]))),
+                **{name: not bound.settings[name]},
             )
         yield from variant_with_settings(
             tested_op,
@@ -74,6 +79,7 @@ def vary_reduction(tested_op: OpUnderTest) -> Iterable[Hypothesis]:
                     "cumsum-axis",
                     f"sums along axis {axis} instead of {bound.settings['axis']}",
                     2,
+                    ("the axis", str(bound.settings["axis"])),
                     axis=axis,
                 )
     elif bound.function is reduce_by:
@@ -84,10 +90,10 @@ def _vary_settings(tested_op: OpUnderTest, x: Any) -> Iterator[Hypothesis]:
     assert tested_op.bound is not None
     settings = tested_op.bound.settings
     reference_text = _TEXT_BY_KIND.get(settings["kind"], settings["kind"])
-    advice = f"check which reduction the conversion writes for {tested_op.op.key}"
     for kind, text in _TEXT_BY_KIND.items():
         if kind != settings["kind"]:
             simplicity = 2 if {kind, settings["kind"]} == {"sum", "mean"} else 1
+            advice = f"in the target, compute {reference_text}, not {text}, for {tested_op.op.key}"
             for hypothesis in variant_with_settings(
                 tested_op,
                 f"{kind}-instead",
@@ -103,9 +109,13 @@ def _vary_settings(tested_op: OpUnderTest, x: Any) -> Iterator[Hypothesis]:
             if correction
             else "computes the biased variance (over n)"
         )
-        yield from variant_with_settings(tested_op, "variance-bias", text, 2, correction=correction)
+        right = ("`correction`", f"{float(settings.get('correction') or 0.0):g}")
+        yield from variant_with_settings(
+            tested_op, "variance-bias", text, 2, right, correction=correction
+        )
     reference_axes = tuple(settings["over"])
     for axes in combinations(range(x.ndim), len(reference_axes)):
         if axes != tuple(sorted(reference_axes)):
             text = f"reduces over axes {list(axes)} instead of {list(reference_axes)}"
-            yield from variant_with_settings(tested_op, "reduce-axis", text, 2, over=axes)
+            right = ("the axes", str(list(reference_axes)))
+            yield from variant_with_settings(tested_op, "reduce-axis", text, 2, right, over=axes)

@@ -26,7 +26,24 @@ def vary_resizing(tested_op: OpUnderTest) -> Iterable[Hypothesis]:
     for kind, text, simplicity, changes in _change_settings(bound.settings):
         value = tested_op.run_with_settings(**changes) if tested_op.is_requested(kind) else None
         if value is not None:
-            yield Hypothesis(kind, text, value, simplicity=simplicity)
+            setting = _right_setting(kind, bound.settings)
+            yield Hypothesis(kind, text, value, setting=setting, simplicity=simplicity)
+
+
+def _right_setting(kind: str, settings: Settings) -> tuple[str, str]:
+    """Return what to set to which value in the target, for a kind of variant."""
+    coordinates = settings["coordinates"]
+    rule = f"{coordinates} (align_corners={coordinates == 'align_corners'})"
+    return {
+        "resize-coordinates": ("the coordinates", rule),
+        "resize-rounding": (
+            "the coordinates and their rounding",
+            f"{coordinates} and {settings.get('rounding')}",
+        ),
+        "resize-cubic": ("the cubic coefficient", str(settings.get("cubic"))),
+        "resize-antialias": ("`antialias`", str(bool(settings.get("antialias")))),
+        "resize-kind": ("the interpolation", _TEXT_BY_KIND[settings["kind"]]),
+    }[kind]
 
 
 def _change_settings(settings: Settings) -> Iterator[Change]:

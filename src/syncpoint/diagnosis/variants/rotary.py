@@ -13,7 +13,8 @@ from syncpoint.run.model import Edge
 
 Values = NDArray[np.float64]
 
-_PAIRS_TEXT = "applies the rotary embedding to {} instead of to {}"
+_PAIRS_TEXT = "is part of a rotary embedding of {} instead of {}"
+_SIGN_ADVICE = "check the sign of the sine and of rotate_half in the target's rotary embedding"
 
 
 def vary_rotary(tested_op: OpUnderTest) -> Iterable[Hypothesis]:
@@ -62,13 +63,16 @@ def _vary_concatenation(tested_op: OpUnderTest) -> Iterator[Hypothesis]:
     x = np.concatenate([second, -first], axis)
     yield Hypothesis(
         "rotation-sign",
-        "applies the rotary embedding in the opposite direction",
+        "is part of a rotary embedding that turns in the opposite direction",
         -tested_op.output,
+        next=_SIGN_ADVICE,
         simplicity=2,
     )
     if axis in (-1, tested_op.output.ndim - 1):
         text = _PAIRS_TEXT.format("neighboring elements (interleaved)", "halves")
-        yield Hypothesis("rotation-interleaved", text, _rotate_neighbors(x), simplicity=1)
+        advice = _advise_on_pairs(is_by_halves=True)
+        value = _rotate_neighbors(x)
+        yield Hypothesis("rotation-interleaved", text, value, next=advice, simplicity=1)
 
 
 def _vary_slice(tested_op: OpUnderTest) -> Iterator[Hypothesis]:
@@ -145,8 +149,9 @@ def _vary_rotation(
         (_rotate_halves, _rotate_neighbors) if is_by_halves else (_rotate_neighbors, _rotate_halves)
     )
     width = x.shape[-1]
-    text = "applies the rotary embedding in the opposite direction"
-    yield Hypothesis("rotation-sign", text, x * cosine - rotate(x) * sine, simplicity=3)
+    text = "is part of a rotary embedding that turns in the opposite direction"
+    value = x * cosine - rotate(x) * sine
+    yield Hypothesis("rotation-sign", text, value, next=_SIGN_ADVICE, simplicity=3)
     text = "does not apply the rotary embedding to its input"
     yield Hypothesis("rotation-missing", text, x, simplicity=3)
     text = "swaps sine and cosine"
@@ -154,26 +159,35 @@ def _vary_rotation(
     pairs = ("neighboring elements (interleaved)", "halves")
     text = _PAIRS_TEXT.format(pairs[not is_by_halves], pairs[is_by_halves])
     kind = "rotation-interleaved" if is_by_halves else "rotation-by-halves"
-    yield Hypothesis(kind, text, x * cosine + rotate_otherwise(x) * sine, simplicity=1)
+    advice = _advise_on_pairs(is_by_halves)
+    value = x * cosine + rotate_otherwise(x) * sine
+    yield Hypothesis(kind, text, value, next=advice, simplicity=1)
     if cosine.shape[-1] == width:
         converted = [_convert_table(t, is_by_halves) for t in (cosine, sine)]
-        yield Hypothesis(
-            kind, text, x * converted[0] + rotate_otherwise(x) * converted[1], simplicity=2
-        )
+        value = x * converted[0] + rotate_otherwise(x) * converted[1]
+        yield Hypothesis(kind, text, value, next=advice, simplicity=2)
     half_rotated = x.copy()
     first_half = x[..., : width // 2]
     tables = [t[..., : width // 2] for t in (cosine, sine)]
     half_rotated[..., : width // 2] = first_half * tables[0] + rotate(first_half) * tables[1]
-    text = "applies the rotary embedding to only half of its width"
-    yield Hypothesis("rotation-half", text, half_rotated, simplicity=1)
+    text = "is part of a rotary embedding of only half of its width"
+    advice = "set the rotary dimension of the target to the whole width of a head"
+    yield Hypothesis("rotation-half", text, half_rotated, next=advice, simplicity=1)
     angle_step = _angle_step(cosine, sine)
     if angle_step is None:
         return
     for direction, step in (("later", angle_step), ("earlier", np.conj(angle_step))):
         angles = (cosine + 1j * sine) * step
-        text = f"applies the rotary embedding with the angles of one position {direction}"
+        text = f"is part of a rotary embedding with the angles of one position {direction}"
         value = x * angles.real + rotate(x) * angles.imag
-        yield Hypothesis("position-offset", text, value, simplicity=2)
+        advice = "check the first position id of the target's rotary embedding"
+        yield Hypothesis("position-offset", text, value, next=advice, simplicity=2)
+
+
+def _advise_on_pairs(is_by_halves: bool) -> str:
+    """Return the next step for a rotation of other pairs than the reference's."""
+    pair = "i with i + width/2 (halves)" if is_by_halves else "2i with 2i + 1 (neighbors)"
+    return f"pair element {pair} in the target's rotary embedding, as the reference does"
 
 
 def _convert_table(table: Values, is_by_halves: bool) -> Values:

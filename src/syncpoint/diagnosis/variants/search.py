@@ -116,10 +116,11 @@ def find_declared_variant(experiment: RegionExperiment, target_op: Op) -> list[V
             if not outputs or value is None or value.shape != experiment.target.shape:
                 continue
             differences = ", ".join(
-                f"{n} {v} instead of {op.attributes[n]}" for n, v in other_attributes.items()
+                f"{n} {_short(v)} instead of {_short(op.attributes[n])}"
+                for n, v in other_attributes.items()
             )
             settings = " and ".join(
-                f"{n} of {target_op.key} to {op.attributes[n]}" for n in other_attributes
+                f"`{n}` of {target_op.key} to {_short(op.attributes[n])}" for n in other_attributes
             )
             advice = f"set {settings} in the target"
             hypothesis = Hypothesis("attributes", f"has {differences}", outputs[0], next=advice)
@@ -127,6 +128,10 @@ def find_declared_variant(experiment: RegionExperiment, target_op: Op) -> list[V
             if match is not None and (match.is_complete or match.share >= _MIN_ENERGY_SHARE):
                 return [match]
     return []
+
+
+def _short(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _sort_matches(matches: list[VariantMatch]) -> list[VariantMatch]:

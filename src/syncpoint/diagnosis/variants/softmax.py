@@ -55,6 +55,7 @@ def vary_softmax(tested_op: OpUnderTest) -> Iterable[Hypothesis]:
                 f"applies its {'log-' if is_logarithm else ''}softmax over axis {other_axis}"
                 f" instead of {axis % x.ndim}",
                 compute(x, other_axis),
+                setting=("the axis", str(axis)),
                 simplicity=2,
             )
     if is_logarithm:
@@ -70,4 +71,5 @@ def vary_softmax(tested_op: OpUnderTest) -> Iterable[Hypothesis]:
     solution = solve_number(tested_op, lambda scale: compute(scale * x, axis), _SCALES, _SCALES)
     if solution is not None and abs(solution.number - 1) > 1e-3:
         text = f"multiplies its scores by {format_number(solution.number)} before the softmax"
-        yield Hypothesis("softmax-scale", text, solution.value, simplicity=1)
+        advice = f"remove this factor before {tested_op.op.key} in the target"
+        yield Hypothesis("softmax-scale", text, solution.value, next=advice, simplicity=1)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from syncpoint.comparison.introduced_error.regions import NoRegion
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.budget import read_real_values
-from syncpoint.diagnosis.case import Case
+from syncpoint.diagnosis.case import Case, same_shape
 from syncpoint.diagnosis.experiments.proof import Proof, prove_result
 from syncpoint.diagnosis.experiments.region_experiment import RegionExperiment
 from syncpoint.diagnosis.weights.relations import (
@@ -39,12 +39,10 @@ def compare_parameters(
     case: Case, row: Row, target_values: Values | None, reference_values: Values | None
 ) -> tuple[Relation | None, str]:
     """Return the relation of the target's parameter to the reference's, if known, and its text."""
-    if (
-        target_values is None
-        or reference_values is None
-        or target_values.shape != reference_values.shape
-    ):
+    both = same_shape(target_values, reference_values)
+    if both is None:
         return None, "differs from the reference's"
+    target_values, reference_values = both
     floor = equality_floor(row)
     relation = _find_equal_parameter(case, row, target_values, floor) or find_relation(
         reference_values, target_values, floor
@@ -79,13 +77,10 @@ def is_beyond_rounding(case: Case, row: Row) -> bool:
     numbers = row.numbers or {}
     if numbers.get("rel_l2") is not None and numbers["rel_l2"] <= kind.unit:
         return False
-    target_values, reference_values = case.pair(row)
-    if (
-        target_values is None
-        or reference_values is None
-        or target_values.shape != reference_values.shape
-    ):
+    both = same_shape(*case.pair(row))
+    if both is None:
         return False
+    target_values, reference_values = both
     with np.errstate(over="ignore"):
         rounded = reference_values.astype(kind.numpy).astype(np.float64)
     return distance(rounded, target_values) > kind.unit

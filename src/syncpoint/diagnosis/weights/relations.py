@@ -61,6 +61,15 @@ def distance(first: Values, second: Values) -> float:
     return gap / size
 
 
+def measure_fit(relation: Relation, reference: Values, target: Values) -> tuple[float, float]:
+    """Return how far the target is from the reference and from what the relation predicts, both
+    over the reference's norm."""
+    before, after = distance(target, reference), distance(relation.predicted, target)
+    with np.errstate(invalid="ignore", over="ignore"):
+        sizes = [float(np.linalg.norm(values.ravel())) for values in (target, reference)]
+    return before, after * sizes[0] / sizes[1] if sizes[1] and after else after
+
+
 def find_relation(reference: Values, target: Values, floor: float) -> Relation | None:
     """Find the simplest relation that predicts the target to within `floor` of its norm; None if
     both are equal or no known relation fits."""
@@ -262,7 +271,7 @@ def describe_difference(reference: Values, target: Values) -> str:
     if not norms or not np.isfinite(norms):
         return "differs from the reference's everywhere"
     cosine = float(np.vdot(reference, target)) / norms
-    return f"differs by {of_norm(gap)} (cosine similarity {cosine:.4f})"
+    return f"differs from the reference's by {of_norm(gap)} (cosine similarity {cosine:.4f})"
 
 
 def group_by_channel(values: NDArray[Any], axis: int) -> Values:

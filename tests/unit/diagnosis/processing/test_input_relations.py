@@ -47,7 +47,7 @@ CASES = {
     "f16": (X, X.astype(np.float16).astype(float), "rounded", "float16"),
     "u8": (X, np.floor(X * 255) / 255, "rounded", "8 bits"),
     "u8 whole": (X, np.rint(X * 255), "rounded", "255"),
-    "shift": (X, np.roll(X, 2, -1), "shift", "2 along axis 3"),
+    "shift": (X, np.roll(X, 2, -1), "shift", "2 pixels right (axis 3)"),
     "mirror": (X, X[..., ::-1], "flipped", "axis 3"),
     "half pixel": (X, (X + np.roll(X, -1, -1)) / 2, "resize", ""),
     "ids": (IDS, IDS + 1, "off-by-one", "+1"),
@@ -61,7 +61,7 @@ CASES = {
     "longer": (IDS, np.concatenate([np.ones((2, 1)), IDS], 1), "length", "1 more"),
     "padding": (PADDED, LEFT, "padding-side", "at the start, the reference's at the end"),
     "mask": (MASK, 1 - MASK, "mask-inverted", "inverted"),
-    "no mask": (MASK, np.ones_like(MASK), "mask-missing", "missing"),
+    "no mask": (MASK, np.ones_like(MASK), "mask-missing", "is 1 everywhere"),
 }
 
 

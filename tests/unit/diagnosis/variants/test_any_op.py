@@ -133,6 +133,22 @@ def test_a_planted_fault_is_named(kind, target, reference):
     assert reported[0].cause == "implementation"
 
 
+@pytest.mark.parametrize(
+    ("axes", "place"), [(1, "at the end"), (2, "at the end (right, bottom)")], ids=["1-D", "2-D"]
+)
+def test_the_separate_op_that_pads_is_named(axes, place):
+    convolve = (F.conv1d, F.conv2d)[axes - 1]
+    weight, x = W.flatten(2)[..., :3] if axes == 1 else W, X.flatten(2) if axes == 1 else X
+    first = findings(
+        lambda x: convolve(F.pad(x, (0, 1) * axes), weight, stride=2),
+        lambda x: convolve(x, weight, stride=2, padding=1),
+        x,
+    )[0]
+    assert first.title.endswith(f"pads only {place}; the reference pads on both sides")
+    assert "in the target, a separate op before it does the padding: pad" in first.evidence
+    assert "compare the padding of pad in the target with that of conv" in first.next
+
+
 CAUSE_BY_OTHER_KIND = {
     **dict.fromkeys(("scale", "shifted", "axes-exchanged"), "processing"),
     "batch_norm-mean": "weights",
