@@ -144,7 +144,8 @@ class Seam(Generic[Member]):
                 raise
             package = self.package_of(name)
             raise kind(
-                f"the {self.noun} {name} of {package} failed {task}: it raised {_describe(error)}"
+                f"the {self.noun} {name} of {package} failed {task}, because it raised"
+                f" {_describe(error)}"
             ) from error
 
     def forget_plugins(self) -> None:

@@ -143,7 +143,7 @@ def test_a_newer_schema_is_a_format_error_with_a_cure(path):
     refused(
         Run.open,
         path,
-        match="has schema 3; this version reads schema 2 or older; use a newer syncpoint",
+        match="has schema 3; this version reads schema 2 or older; upgrade syncpoint",
     )
 
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from syncpoint.analysis.compiled_buffers import fused_ops
-from syncpoint.analysis.contribution import Contribution
-from syncpoint.analysis.float64_distances import Float64Errors, OutputErrors
-from syncpoint.analysis.runs import AnalysisRuns
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import Row
 from syncpoint.errors import EXIT_CLOSE, EXIT_DIVERGED, EXIT_UNCOVERED
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.model import TensorKey
+
+if TYPE_CHECKING:
+    from syncpoint.analysis.contribution import Contribution
+    from syncpoint.analysis.float64_distances import Float64Errors, OutputErrors
+    from syncpoint.analysis.runs import AnalysisRuns
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,7 @@ reads."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from syncpoint.run.dtypes import DTYPES, Kind
@@ -15,7 +16,7 @@ def run_facts(run: Run) -> dict[str, Any]:
     info = run.info
     observer = None
     if info.observer is not None:
-        observer = {"equal": info.observer.equal, "detail": info.observer.detail}
+        observer = asdict(info.observer)
     return {
         "path": str(run.path) if run.path else "",
         # Hashing a dump without digests would read all of it again.

@@ -9,7 +9,8 @@ from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
-from syncpoint.errors import FormatError, describe_error
+from syncpoint.errors import FormatError
+from syncpoint.files.read_errors import read_errors
 from syncpoint.files.untrusted_files import read_whole
 from syncpoint.files.untrusted_json import parse_foreign_json
 from syncpoint.run.reader import Run
@@ -26,13 +27,8 @@ def add_environment(run: Run, path: Path) -> Run:
     file = path / NAME if path.is_dir() else path.with_name(f"{path.stem}.{NAME}")
     if not file.is_file():
         return run
-    try:
+    with read_errors(file, FormatError, cure="check that you may read the file, or remove it"):
         body = parse_foreign_json(read_whole(file, _MAX_BYTES), str(file))
-    except OSError as error:
-        raise FormatError(
-            f"cannot read {file}: {describe_error(error)}",
-            cure="check that you may read the file, or remove it",
-        ) from None
     is_plain = isinstance(body, dict) and all(
         isinstance(value, str | int | float | bool) for value in body.values()
     )

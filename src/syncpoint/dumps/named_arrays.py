@@ -79,7 +79,7 @@ def list_named_values(run: Run) -> list[tuple[str, Tensor]]:
         uses[name] = 1
         named_tensors.append((name, tensor))
     if not named_tensors:
-        raise InputError("the run has no recorded values", cure="record it with values")
+        raise InputError("the run has no recorded values", cure="record it with --record values")
     return named_tensors
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from syncpoint.dumps.array_store import StoredLayout
 from syncpoint.dumps.named_arrays import ArrayEntry
 from syncpoint.errors import FormatError, SyncpointError, Unsupported, describe_error
+from syncpoint.files.read_errors import read_errors
 from syncpoint.files.untrusted_files import open_regular, path_inside
 from syncpoint.run import dtypes
 from syncpoint.run.dtypes import DType
@@ -126,13 +127,8 @@ def read_npy_entry(root: Path, name: str) -> tuple[ArrayEntry, StoredLayout | No
     A file that is not an array of numbers is a FormatError.
     """
     path = path_inside(root, name)
-    try:
+    with read_errors(path, FormatError):
         handle = open_regular(path)
-    except OSError as error:
-        raise FormatError(
-            f"cannot read {path}: {describe_error(error)}",
-            cure="check that the file exists and that you may read it",
-        ) from error
     try:
         size = os.fstat(handle).st_size
         header = parse_header(os.pread(handle, MAX_HEADER, 0), str(path))

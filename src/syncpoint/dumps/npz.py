@@ -20,8 +20,9 @@ from syncpoint.dumps.zip_members import (
     inflate_start,
     open_zip,
 )
-from syncpoint.errors import FormatError, InputError, describe_error
+from syncpoint.errors import FormatError, describe_error
 from syncpoint.files.atomic_writes import replacing
+from syncpoint.files.read_errors import read_errors
 from syncpoint.run.digests import CRC32
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import OpKey, TensorKey
@@ -55,13 +56,8 @@ class NpzFile:
     def open(self, path: Path) -> Run:
         """Open all members, in the order of the archive; reads the headers only."""
         try:
-            with open_zip(path) as (handle, members):
+            with read_errors(path), open_zip(path) as (handle, members):
                 return _open_members(path, handle, members)
-        except OSError as error:
-            raise InputError(
-                f"cannot read {path}: {describe_error(error)}",
-                cure="check that the file exists and that you may read it",
-            ) from error
         except BROKEN_ZIP as error:
             raise FormatError(
                 f"{path} is not a valid ZIP file: {describe_error(error)}",

@@ -10,8 +10,9 @@ from typing import Any, TypeGuard
 
 from syncpoint.dumps.named_arrays import ArrayEntry, build_flat_run, iter_chunks, list_named_values
 from syncpoint.dumps.protocol import API
-from syncpoint.errors import FormatError, InputError, Unsupported, describe_error
+from syncpoint.errors import FormatError, Unsupported, describe_error
 from syncpoint.files.atomic_writes import replacing
+from syncpoint.files.read_errors import read_errors
 from syncpoint.files.untrusted_files import open_regular
 from syncpoint.files.untrusted_json import parse_json
 from syncpoint.run.dtypes import DTYPES, from_safetensors
@@ -52,13 +53,8 @@ class SafetensorsFile:
 
     def open(self, path: Path) -> Run:
         """Open all tensors in the order of their bytes, without the padding of our own shards."""
-        try:
+        with read_errors(path):
             handle = open_regular(path)
-        except OSError as error:
-            raise InputError(
-                f"cannot read {path}: {describe_error(error)}",
-                cure="check that the file exists and that you may read it",
-            ) from error
         try:
             header, start, size = _read_header(path, handle)
         finally:
@@ -123,7 +119,8 @@ def _read_header(path: Path, handle: int) -> tuple[dict[str, Any], int, int]:
             f"{path} is damaged: its header declares {length} bytes, and the limit is {MAX_HEADER}",
             cure=_CURE,
         )
-    header = parse_json(_decode_header(os.pread(handle, length, _LENGTH.size), path), str(path))
+    text = _decode_header(os.pread(handle, length, _LENGTH.size), path)
+    header = parse_json(text, f"the header of {path}", _CURE)
     if not isinstance(header, dict):
         raise FormatError(
             f"the header of {path} is not a JSON object but a {type(header).__name__}", cure=_CURE
@@ -144,7 +141,9 @@ def _parse_entry(path: Path, name: str, body: object, start: int, size: int) -> 
     where = f"{name[:80]!r} of {path}"
     if not isinstance(body, dict):
         raise FormatError(
-            f"{where} is not an object with dtype, shape and data_offsets", cure=_CURE
+            f"the header of {path} is damaged: the entry {name[:80]!r} is not an object with"
+            " dtype, shape and data_offsets",
+            cure=_CURE,
         )
     kind, shape, offsets = body.get("dtype"), body.get("shape"), body.get("data_offsets")
     dtype = from_safetensors(kind) if isinstance(kind, str) else None

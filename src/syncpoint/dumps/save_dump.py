@@ -30,5 +30,5 @@ def save_dump(run: Run, path: Path | str, name: str) -> None:
         raise Unsupported(
             f"the format {name} cannot hold a name that is not valid Unicode:"
             f" {repr(error.object)[:200]}",
-            cure="rename the op, or save as a run",
+            cure="rename the op in the model, or convert it with --to run",
         ) from error

@@ -91,7 +91,7 @@ def read_document(
     if format_name and body.get("format") != format_name:
         raise FormatError(
             f'{path} is not a {format_name} file: its key "format" is missing or has another value',
-            cure="check the path",
+            cure=f"name a {format_name} file",
         )
     schema = body.get("schema")
     if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
@@ -99,7 +99,7 @@ def read_document(
     if schema > newest:
         raise FormatError(
             f"{path} has schema {schema}; this version reads schema {newest} or older",
-            cure="use a newer syncpoint",
+            cure="upgrade syncpoint",
         )
     if schema >= FIRST_SEALED_SCHEMA and not is_sealed:
         raise DamagedFileError(path, "its checksum is missing", cure)

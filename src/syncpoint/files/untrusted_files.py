@@ -90,6 +90,7 @@ def require_folder(path: Path, what: str) -> Path:
         next(os.scandir(path), None)
     except OSError as error:
         raise InputError(
-            f"cannot open {what} at {path}: {describe_error(error)}", cure="check the path"
+            f"cannot open {what} at {path}: {describe_error(error)}",
+            cure="check that it exists and that you may read it",
         ) from error
     return path

@@ -7,6 +7,7 @@ from typing import Any
 
 from syncpoint.errors import FormatError, InputError, describe_error
 
+_CURE = "correct the file"
 MAX_BYTES = 4 << 20
 _MAX_NODES = 1_000_000
 """Values in a file with its aliases expanded; a few lines of aliases can expand to billions."""
@@ -25,10 +26,12 @@ def read_yaml(path: Path, what: str) -> Any:
         _check_size(value, path)
         return value
     except RecursionError as error:
-        raise FormatError(f"{path} is not valid YAML: nested too deep") from error
+        raise FormatError(f"{path} is not valid YAML: nested too deep", cure=_CURE) from error
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         # Numbers of too many digits and impossible dates raise other errors than YAMLError.
-        raise FormatError(f"{path} is not valid YAML: {describe_error(error)}") from error
+        raise FormatError(
+            f"{path} is not valid YAML: {describe_error(error)}", cure=_CURE
+        ) from error
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:
@@ -40,24 +43,30 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
         _check_size(value, path)
         return value
     except RecursionError as error:
-        raise FormatError(f"{path} is not valid TOML: nested too deep") from error
+        raise FormatError(f"{path} is not valid TOML: nested too deep", cure=_CURE) from error
     except ValueError as error:
-        raise FormatError(f"{path} is not valid TOML: {describe_error(error)}") from error
+        raise FormatError(
+            f"{path} is not valid TOML: {describe_error(error)}", cure=_CURE
+        ) from error
 
 
 def _read(path: Path, what: str) -> bytes:
     try:
         # Reading a pipe would block.
         if path.exists() and not path.is_file():
-            raise InputError(f"{what} must be a file, but {path} is not", cure="check the path")
+            raise InputError(f"{what} must be a file, but {path} is not", cure="name a file")
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         raise InputError(
-            f"cannot read {what} at {path}: {describe_error(error)}", cure="check the path"
+            f"cannot read {what} at {path}: {describe_error(error)}",
+            cure="check that it exists and that you may read it",
         ) from error
     if len(data) > MAX_BYTES:
-        raise FormatError(f"{path} has more than {MAX_BYTES:,} bytes, the limit for such a file")
+        raise FormatError(
+            f"{path} has more than {MAX_BYTES:,} bytes, the limit for such a file",
+            cure="make it smaller",
+        )
     return data
 
 
@@ -96,12 +105,12 @@ def _check_size(value: Any, path: Path) -> None:
 
     def size(node: Any) -> int:
         if isinstance(node, int) and node.bit_length() > _MAX_BITS:
-            raise FormatError(f"{path} has an integer of more than {_MAX_BITS} bits")
+            raise FormatError(f"{path} has an integer of more than {_MAX_BITS} bits", cure=_CURE)
         if not isinstance(node, dict | list | tuple | set):
             return 1
         key = id(node)
         if key in open_nodes:
-            raise FormatError(f"{path} has an alias that refers to its own parent")
+            raise FormatError(f"{path} has an alias that refers to its own parent", cure=_CURE)
         if key not in sizes:
             open_nodes.add(key)
             inner = (*node, *node.values()) if isinstance(node, dict) else node
@@ -111,5 +120,6 @@ def _check_size(value: Any, path: Path) -> None:
 
     if size(value) > _MAX_NODES:
         raise FormatError(
-            f"{path} has more than {_MAX_NODES:,} values when its aliases are expanded"
+            f"{path} has more than {_MAX_NODES:,} values when its aliases are expanded",
+            cure=_CURE,
         )

@@ -51,7 +51,7 @@ def run_nodes(
             place += f" at {stack[-1]}" if stack else ""
             raise CaptureError(
                 f"the program failed on these inputs: {describe_error(error)[:300]}{place}",
-                cure="check the inputs",
+                cure="check the shapes, types and values of the inputs",
             ) from error
 
 

@@ -10,6 +10,7 @@ from syncpoint.page.fused_ops import read_regions
 from syncpoint.page.open_comparison import OpenComparison
 from syncpoint.page.schema import Side, SourceFile, SourceMark
 
+_MAX_NAMED_FILES = 5
 _MAX_FILES = 200
 _MAX_ROWS_PER_LINE = 20_000
 """Sync points of one line: a line in a loop may have a million."""
@@ -35,7 +36,11 @@ def read_source(opened: OpenComparison, side: Side, file: str) -> SourceFile:
             if text is None:
                 why_missing = f"The {side} run has no copy of this file."
     if text is None and not marks:
-        raise InputError(f"{repr(file)[:200]} is not a source file of the {side} run")
+        files = ", ".join(list_source_files(opened, side)[:_MAX_NAMED_FILES])
+        raise InputError(
+            f"the {side} run has no source file {repr(file)[:200]}",
+            cure=f"choose one of its files: {files}" if files else "",
+        )
     return SourceFile(
         side=side,
         file=file,

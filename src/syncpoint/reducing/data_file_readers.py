@@ -65,8 +65,8 @@ def read_npy_file(root: Path, file: str) -> DataFile:
     size = path.stat().st_size
     if tensor.offset + tensor.nbytes != size:
         raise FormatError(
-            f"{path.name} has {size} bytes, but its header describes"
-            f" {tensor.offset + tensor.nbytes}"
+            f"the file has {size} bytes, but its header describes {tensor.offset + tensor.nbytes}",
+            cure="copy the file again, or dump it again",
         )
     return DataFile(
         file=file,
@@ -102,7 +102,10 @@ def read_pt_file(root: Path, file: str) -> DataFile:
                     start = find_data_start(handle, member, f"{member.filename[:80]!r} of {path}")
                     value_ranges.append((start, member.compress_size))
     except (zipfile.BadZipFile, ValueError, OSError) as error:
-        raise FormatError(f"{path} is not a file of torch.save: {describe_error(error)}") from error
+        raise FormatError(
+            f"the file was not written by torch.save: {describe_error(error)}",
+            cure="copy the file again, or dump it again",
+        ) from error
     return DataFile(
         file=file,
         path=path,
@@ -126,8 +129,8 @@ def read_device_op_file(root: Path, file: str, name: DeviceName) -> DataFile:
     end = max(block.offset + block.size for block in header.blocks)
     if end > header.size:
         raise FormatError(
-            f"{path.name} is cut off: it should end at byte {end}, and the file has"
-            f" {header.size} bytes"
+            f"the file is cut off: it should end at byte {end}, and has {header.size} bytes",
+            cure="copy the file again, or dump it again",
         )
     run = file_run(path, name)
     first = min(block.offset for block in header.blocks)

@@ -35,12 +35,16 @@ def open_data_file(path: Path) -> Iterator[int]:
     """The descriptor of a regular file; a FormatError if it is a link or cannot be opened."""
     if path.is_symlink():
         raise FormatError(
-            f"{path.name} is a symbolic link: reduce reads the files of the dump itself"
+            "the file is a symbolic link, and reduce reads only the files of the dump itself",
+            cure="copy the file to which it leads into the dump",
         )
     try:
         handle = open_regular(path)
     except OSError as error:
-        raise FormatError(f"cannot open {path.name}: {describe_error(error)}") from error
+        raise FormatError(
+            f"the file cannot be opened: {describe_error(error)}",
+            cure="check that you may read it",
+        ) from error
     try:
         yield handle
     finally:
@@ -62,7 +66,10 @@ def read_into(handle: int, buffer: NDArray[np.uint8], offset: int, tensor: Tenso
     while remaining:
         count = os.preadv(handle, [remaining], offset)
         if not count:
-            raise FormatError(f"the file of {tensor.key} is truncated: it ends inside the tensor")
+            raise FormatError(
+                f"the file is cut off inside the tensor {tensor.key}",
+                cure="copy the file again, or dump it again",
+            )
         remaining = remaining[count:]
         offset += count
 
@@ -85,10 +92,11 @@ def check_unchanged(path: Path, handle: int, stamp: Stamp) -> None:
         status = path.lstat()
     except OSError as error:
         raise FormatError(
-            f"{path.name} disappeared while it was read: {describe_error(error)}"
+            f"the file disappeared while it was read: {describe_error(error)}",
+            cure=CHANGED_FILE_CURE,
         ) from error
     if stamp_of(os.fstat(handle)) != stamp or stamp_of(status) != stamp:
-        raise FormatError(f"{path.name} changed while it was being read", cure=CHANGED_FILE_CURE)
+        raise FormatError("the file changed while it was being read", cure=CHANGED_FILE_CURE)
 
 
 def walk_files(root: Path) -> Iterator[tuple[str, Stamp]]:
@@ -100,7 +108,8 @@ def walk_files(root: Path) -> Iterator[tuple[str, Stamp]]:
     def refuse(error: OSError) -> None:
         if not isinstance(error, FileNotFoundError):  # a folder may be deleted meanwhile
             raise InputError(
-                f"cannot list the folders in {root}: {describe_error(error)}"
+                f"cannot list the folders in {root}: {describe_error(error)}",
+                cure="check that you may read them",
             ) from error
 
     for parent, folders, files in os.walk(root, onerror=refuse):

@@ -26,6 +26,7 @@ from syncpoint.reducing.file_access import (
     remove_unchanged,
     stamp_of,
 )
+from syncpoint.reducing.file_reduction import FileReduction
 from syncpoint.reducing.folder_watch import FolderWatch, Progress
 from syncpoint.reducing.progress_journal import ReducedFile, ReduceJournal, TensorRecord
 from syncpoint.reducing.result import Reduced, count_text, folder_size
@@ -94,17 +95,10 @@ def _stem(path: Path) -> str:
 
 
 @dataclass(kw_only=True)
-class Reduction:
+class Reduction(FileReduction):
     """One call of reduce to statistics or digests."""
 
-    path: Path
-    out: Path
     to: Kept
-    delete: bool
-    watch: FolderWatch
-    progress: Progress | None = None
-    _not_reduced: dict[str, str] = field(default_factory=dict)
-    _skipped: dict[str, str] = field(default_factory=dict)
     _tried_to_delete: set[str] = field(default_factory=set)
     """Files that were deleted, or could not be."""
 
@@ -151,7 +145,7 @@ class Reduction:
         if source is None:
             raise InputError(
                 f"{self.path} is not a run or a dump: no format recognises it",
-                cure="check the path",
+                cure="name a run or the folder of a dump",
             )
         return source
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import io
 import zipfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ from syncpoint.reducing.file_access import (
     stamp_of,
     walk_files,
 )
-from syncpoint.reducing.folder_watch import FolderWatch, Progress
+from syncpoint.reducing.file_reduction import FileReduction
 from syncpoint.reducing.result import Reduced, count_text
 from syncpoint.reducing.sources import INDEX_SUFFIXES, MAX_INDEX_BYTES
 from syncpoint.reducing.summarize import Extrema, summarize_tensor
@@ -52,17 +52,8 @@ _UNSUPPORTED_FORMATS = ("run", "msprobe", "npz", "safetensors", "aimodelintermed
 
 
 @dataclass(kw_only=True)
-class MinMaxReduction:
-    """One call of reduce to min-max."""
-
-    path: Path
-    out: Path
-    """The folder of the reduced files; by default that of the dump itself."""
-    delete: bool
-    watch: FolderWatch
-    progress: Progress | None = None
-    _not_reduced: dict[str, str] = field(default_factory=dict)
-    _skipped: dict[str, str] = field(default_factory=dict)
+class MinMaxReduction(FileReduction):
+    """One call of reduce to min-max; `out` is by default the folder of the dump itself."""
 
     def run(self) -> Reduced:
         """Work until no more files are expected."""
@@ -112,7 +103,7 @@ class MinMaxReduction:
         elif not stamps and not outcome.files and not self.watch.enabled:
             raise InputError(
                 f"{self.path} has no .npy files and no device files (TYPE.OP.TASK.STREAM.TIME)",
-                cure="check the path",
+                cure="name the folder that holds such files",
             )
 
     def _files(self) -> dict[str, Stamp]:

@@ -98,7 +98,11 @@ def _statistic_text(name: str, value: Any) -> str:
 def _introduced_lines(row: Row, result: Result) -> list[str]:
     introduced = row.introduced
     if introduced is None:
-        unknown = [f"  introduced error unknown: {row.unknown}"] if row.unknown else []
+        unknown = (
+            [f"  the error that this op itself adds cannot be measured: {row.unknown}"]
+            if row.unknown
+            else []
+        )
         return unknown + _parameter_lines(row, result)
     precision = long_name(introduced.preset)
     if introduced.ratio == inf and not introduced.expected:

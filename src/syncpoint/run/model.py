@@ -177,13 +177,15 @@ class Quantization:
         scale_count = 1
         if self.axis is not None:
             if not -len(shape) <= self.axis < len(shape):
-                return f"axis {self.axis} of {len(shape)}"
+                return f"its axis is {self.axis}, and the tensor has {len(shape)} axes"
             block = max(self.block, 1)
             scale_count = (shape[self.axis] + block - 1) // block
         if len(self.scale) not in (1, scale_count):
-            return f"{len(self.scale)} scales for {scale_count}"
+            what = f"index of axis {self.axis}" if self.block <= 1 else f"block of axis {self.axis}"
+            each = f", one for each {what}" if self.axis is not None else ""
+            return f"it has {len(self.scale)} scales instead of {scale_count}{each}"
         if len(self.zero_point) not in (1, len(self.scale)):
-            return f"{len(self.zero_point)} zero points for {len(self.scale)} scales"
+            return f"it has {len(self.zero_point)} zero points for {len(self.scale)} scales"
         return ""
 
 
@@ -261,6 +263,9 @@ class Observer:
     """Whether all final outputs have the same bits with and without capturing."""
     detail: str = ""
     """What differs, and by how much, if they are not equal."""
+    explained: bool = False
+    """The model itself takes another path where it is not recorded, such as a fused encoder;
+    without that path the outputs are equal."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -87,9 +87,11 @@ def _compile(pattern: str, where: str) -> Any:
         return regex.compile(_LITERAL_BRACE.sub(lambda m: m[1] or r"\{", pattern))
     except (re.error, regex.error, OverflowError, FutureWarning) as error:
         raise InputError(
-            f"{pattern!r} in {where} is not a valid regular expression: {error}"
+            f"{pattern!r} in {where} is not a valid regular expression: {error}",
+            cure="correct the expression; put a backslash before special characters",
         ) from error
     except RecursionError as error:
         raise InputError(
-            f"{pattern[:40]!r} in {where} is not a valid regular expression: nested too deep"
+            f"{pattern[:40]!r} in {where} is not a valid regular expression: nested too deep",
+            cure="use a simpler expression",
         ) from error

@@ -12,6 +12,7 @@ import importlib
 import importlib.util
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -54,6 +55,17 @@ def load_object(reference: str) -> Any:  # any object of the user
             )
         target = getattr(target, name)
     return target
+
+
+def call_user_function(function: Callable[[], Any], name: str, what: str) -> Any:
+    """Call a function that a user named, without arguments; `what` is what it should return."""
+    try:
+        return function()
+    except Exception as error:
+        raise CaptureError(
+            f"{name} returned no {what}, because it raised {one_line(error)}",
+            cure="fix the error, then try again",
+        ) from error
 
 
 def _make_importable(folder: Path, first: bool) -> None:
@@ -114,7 +126,7 @@ def _load_file(path: Path) -> ModuleType:
 
 def _make_import_error(name: str, error: BaseException) -> CaptureError:
     return CaptureError(
-        f"cannot import {name}: it raised {one_line(error)}",
+        f"cannot import {name}, because it raised {one_line(error)}",
         cure="fix the error, then try again",
     )
 

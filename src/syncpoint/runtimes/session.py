@@ -13,9 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from numpy.typing import NDArray
+
+from syncpoint.errors import CaptureError
 from syncpoint.run.model import Observer, Part
 from syncpoint.run.recorder import Recorder
 from syncpoint.run.storage.writer import RunWriter
+from syncpoint.runtimes.exception_text import one_line
 
 
 @dataclass
@@ -65,6 +69,17 @@ class BaseSession:
         recorder.facts(
             precision="+".join(name for name, _ in totals.computed.most_common()), **facts
         )
+
+
+def describe_failed_run(
+    name: str, arrays: Mapping[str, NDArray[Any]], error: Exception
+) -> CaptureError:
+    """The error that says on which inputs a model failed."""
+    shapes = ", ".join(f"{n} {a.dtype}{list(a.shape)}" for n, a in arrays.items())
+    return CaptureError(
+        f"{name} failed on the inputs {shapes}: {one_line(error)}",
+        cure="check the shapes, types and values of the inputs (--inputs)",
+    )
 
 
 def recorder_for_step(recorder: Recorder) -> Recorder:

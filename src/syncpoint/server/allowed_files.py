@@ -15,6 +15,7 @@ from typing import Literal
 
 from syncpoint.comparison.storage.comparison_folder import is_comparison
 from syncpoint.errors import InputError, describe_error
+from syncpoint.files.read_errors import read_errors
 from syncpoint.run.storage.folder import is_run
 from syncpoint.runtimes.import_path import is_import_path
 from syncpoint.runtimes.registry import find_runtimes_accepting
@@ -56,8 +57,14 @@ class AllowedFolders:
         try:
             path = (self.current_folder / Path(text).expanduser()).resolve()
         except (OSError, RuntimeError, ValueError) as error:  # link loops, no such user, encodings
+            if text.startswith("~") and isinstance(error, RuntimeError):
+                raise InputError(
+                    f"the home folder in {text!r} is not known",
+                    cure="write the full path, or set the environment variable HOME",
+                ) from error
             raise InputError(
-                f"{text!r} is not a valid path: {describe_error(error)}", cure="check the path"
+                f"{text!r} is not a valid path: {describe_error(error)}",
+                cure="write the full path of a file or folder",
             ) from error
         root = self._root_of(path)
         if root is None or any(part.startswith(".") for part in path.relative_to(root).parts):
@@ -89,13 +96,8 @@ class AllowedFolders:
         folder = self.resolve(text)
         if not folder.is_dir():
             raise InputError(f"{text} is not a folder", cure="check the path")
-        try:
+        with read_errors(f"the folder {text}", cure="check that you may read it"):
             names = sorted((entry.name for entry in folder.iterdir()), key=str.lower)
-        except OSError as error:
-            raise InputError(
-                f"cannot read the folder {text}: {describe_error(error)}",
-                cure="check that you may read it",
-            ) from error
         names = [name for name in names if not name.startswith(".") and name.isprintable()]
         entries = self._build_entries((folder / name, name) for name in names[:_MAX_ENTRIES])
         entries.sort(key=lambda entry: entry.kind != "folder")

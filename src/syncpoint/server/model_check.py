@@ -4,7 +4,6 @@ inputs."""
 from __future__ import annotations
 
 import threading
-from collections import deque
 from typing import Any
 
 from syncpoint.errors import InputError
@@ -53,17 +52,9 @@ class ModelChecks:
 
     def _run(self, order: dict[str, Any], preview: PathPreview) -> PathPreview:
         self._process = process = WorkerProcess(order)
-        timer = threading.Timer(_TIMEOUT_SECONDS, process.stop)
-        timer.start()
-        # Read what the model prints, so that its pipe does not fill up.
-        threading.Thread(target=lambda: deque(process.read_output(), 0), daemon=True).start()
-        last_event: dict[str, Any] = {}
         if self._closed:
             process.stop()
-        for event in process.read_events():
-            last_event = event
-        process.wait()
-        timer.cancel()
+        last_event = process.run_to_end(_TIMEOUT_SECONDS)
         self._process = None
         if last_event.get("kind") == "opened":
             inputs = [InputForm(**declared) for declared in last_event["inputs"]]

@@ -8,7 +8,6 @@ import shutil
 import stat
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +15,8 @@ from tempfile import gettempdir, mkdtemp
 from typing import Any
 
 from syncpoint.comparison.storage.file_names import PROGRESS_LOG
-from syncpoint.errors import CaptureError, InputError, describe_error
+from syncpoint.errors import CaptureError, InputError
+from syncpoint.files.read_errors import read_errors
 from syncpoint.files.writer_lock import RunLock, is_locked
 from syncpoint.server.form_request import RequestedComparison
 from syncpoint.server.worker_process import WorkerProcess
@@ -44,13 +44,8 @@ class UnfinishedViews:
     def show(self, folder: Path, plan: RequestedComparison) -> str:
         """Return the name in URLs of a view of the unfinished comparison in `folder`."""
         with self._lock:
-            try:
+            with read_errors(f"the unfinished comparison {folder.name}", cure="reload the page"):
                 key = (folder, (folder / PROGRESS_LOG).stat().st_size)
-            except OSError as error:
-                raise InputError(
-                    f"cannot read the unfinished comparison {folder.name}: {describe_error(error)}",
-                    cure="reload the page",
-                ) from error
             if key not in self._name_by_log_size:
                 if self._folder is None:
                     self._folder, self._folder_lock = create_view_folder()
@@ -74,14 +69,7 @@ class UnfinishedViews:
 
     def _write(self, order: dict[str, Any]) -> None:
         self._process = process = WorkerProcess({"so far": order})
-        timer = threading.Timer(_TIMEOUT_SECONDS, process.stop)
-        timer.start()
-        threading.Thread(target=lambda: deque(process.read_output(), 0), daemon=True).start()
-        last_event: dict[str, Any] = {}
-        for event in process.read_events():
-            last_event = event
-        process.wait()
-        timer.cancel()
+        last_event = process.run_to_end(_TIMEOUT_SECONDS)
         self._process = None
         if last_event.get("kind") == "problem":
             raise InputError(str(last_event["problem"]), cure=str(last_event["cure"]))

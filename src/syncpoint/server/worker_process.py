@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -143,6 +144,19 @@ class WorkerProcess:
                 yield new_lines[-_MAX_LINES_PER_READ:]
             if not piece:
                 return
+
+    def run_to_end(self, seconds: float) -> dict[str, Any]:
+        """Wait until it has ended, and return its last event; stop it after so many seconds."""
+        timer = threading.Timer(seconds, self.stop)
+        timer.start()
+        # Read what the models print, so that its pipe does not fill up.
+        threading.Thread(target=lambda: deque(self.read_output(), 0), daemon=True).start()
+        last_event: dict[str, Any] = {}
+        for event in self.read_events():
+            last_event = event
+        self.wait()
+        timer.cancel()
+        return last_event
 
     def wait(self) -> int:
         """Wait until it has ended; return its exit code."""

@@ -18,7 +18,6 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -202,17 +201,12 @@ class Recording:
 
     def close(self) -> None:
         """Detach from all modules and finish the run; may be called repeatedly."""
-        self.__exit__(None, None, None)
+        self.__exit__(None, None)
 
     def __enter__(self) -> Recording:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, *_: object) -> None:
         if os.getpid() != self._process:
             return  # a forked child: the run belongs to its parent
         with self._lock:
@@ -227,7 +221,7 @@ class Recording:
                     precision="+".join(name for name, _ in self._computed.most_common()),
                 )
             finally:
-                self._writer.__exit__(kind, error, trace)
+                self._writer.__exit__(kind, error)
 
     # Called by the hooks of attached modules.
 

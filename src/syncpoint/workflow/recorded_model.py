@@ -41,7 +41,7 @@ def attach_session(run: Run, model: object, options: Mapping[str, Any]) -> Run:
         detail = f"it has other values at {different[0]}" if different else "other ops or samples"
         raise InputError(
             f"this is not the model that the reference run was recorded from: {detail}",
-            cure="name the model and options of the recording",
+            cure="name the model of the recording with --reference-model, with the same options",
         )
     run.session = rerun.session
     return run
@@ -63,5 +63,5 @@ def check_target_model(run: Run, model: object, options: Mapping[str, Any]) -> N
         raise InputError(
             "--target-model is not the model that the target was recorded from: "
             f"it has only {shared} of its {len(recorded_ops)} ops",
-            cure="name the model and options of the recording",
+            cure="name the model of the recording with --target-model, with the same options",
         )

@@ -34,8 +34,13 @@ class SecondInputRuns:
         from syncpoint.runtimes.inputs.perturbed import perturb_inputs
 
         target, reference = self._sides
-        if target.samples is None or reference.samples is None:
-            raise InputError("a run has no recorded inputs, so its model cannot be run again")
+        for name, side in (("target", target), ("reference", reference)):
+            if side.samples is None:
+                raise InputError(
+                    f"the {name} run has no recorded inputs, so its model cannot be run again",
+                    cure=f"record the {name} again with --inputs",
+                )
+        assert target.samples is not None and reference.samples is not None
         quantized = any(t.quantization is not None for s in self._sides for t in s.run.tensors)
         inputs = perturb_inputs(target.samples, reference.samples, signs=not quantized)
         return _record_side(target, inputs[0]), _record_side(reference, inputs[1])

@@ -37,6 +37,7 @@ from syncpoint.errors import (
 )
 from syncpoint.files.file_checksums import DamagedFileError, FileRecord
 from syncpoint.files.outputs import write_output
+from syncpoint.files.read_errors import CHECK_FOLDER, read_errors
 from syncpoint.files.sealed_json import UNVERIFIED
 from syncpoint.files.untrusted_files import path_inside, read_whole
 from syncpoint.run.digests import compute_digests, is_computable
@@ -223,7 +224,7 @@ def _verify_run(path: Path, result: Verification, prefix: str) -> None:
     except OSError as error:
         raise InputError(
             f"cannot read the run {path}: {describe_error(error)}",
-            cure="check that its files exist and that you may read them",
+            cure=CHECK_FOLDER,
         ) from error
     if run is None:
         result.notes.append(f"the tensors of {path.name} were not read: its tables are damaged")
@@ -284,23 +285,19 @@ def _verify_files(
 ) -> None:
     """Verify the files whose checksums a document records."""
     for name, record in files.items():
-        try:
-            data = read_whole(path_inside(folder, name), _MAX_FILE_BYTES)
-            record.verify(data, folder / name, RESTORE)
-        except FileNotFoundError:
-            result.damaged.append(Damage(prefix + name, "it is missing"))
-        except DamagedFileError as error:
-            result.damaged.append(Damage(prefix + name, error.damage))
-        except FormatError as error:
-            result.damaged.append(Damage(prefix + name, error.problem))
-        except OSError as error:
-            raise InputError(
-                f"cannot read {folder / name}: {describe_error(error)}",
-                cure="check that the file exists and that you may read it",
-            ) from error
-        else:
-            result.files += 1
-            result.bytes += record.size
+        with read_errors(folder / name):
+            try:
+                data = read_whole(path_inside(folder, name), _MAX_FILE_BYTES)
+                record.verify(data, folder / name, RESTORE)
+            except FileNotFoundError:
+                result.damaged.append(Damage(prefix + name, "it is missing"))
+            except DamagedFileError as error:
+                result.damaged.append(Damage(prefix + name, error.damage))
+            except FormatError as error:
+                result.damaged.append(Damage(prefix + name, error.problem))
+            else:
+                result.files += 1
+                result.bytes += record.size
 
 
 def _verify_reduced_values(folder: Path, result: Verification, prefix: str) -> None:

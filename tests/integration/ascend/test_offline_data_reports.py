@@ -100,7 +100,7 @@ def test_without_the_rule_file_the_error_says_how_to_make_it(case: Case) -> None
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["-tp", "{npu}", "-gp", "{npu}", "-fr", "{rules}"], "give -fr and -cfr, or neither"),
+        (["-tp", "{npu}", "-gp", "{npu}", "-fr", "{rules}"], "give -cfr too, or leave -fr out"),
         (["-tp", "{golden}", "-gp", "{npu}"], "swap them"),
         (["-tp", "{golden}", "-gp", "{golden}"], "-qfr alone"),
         (["-tp", "{npu}", "-gp", "{golden}", "-cfr", "{rules}"], "-cfr does not apply"),

@@ -275,7 +275,10 @@ class Plugin:
     folder = package(place / "packages", "bad_package", ["runtimes"], code)
     words = ("capture", "net.bad", "--inputs", "x.npz", "-o", "bad.run")
     done = syncpoint(*words, paths=[folder], cwd=place, code=2)
-    assert "bad of bad_package failed to run net.bad: it raised KeyError: 'weight'" in done.stderr
+    assert (
+        "bad of bad_package failed to run net.bad, because it raised KeyError: 'weight'"
+        in done.stderr
+    )
     assert "Traceback" not in done.stderr
 
 

@@ -142,7 +142,9 @@ def test_inputs_are_taken_by_name_by_position_and_from_a_run(tmp_path):
     assert again.verdict == "close"
     with pytest.raises(InputError, match="not in the structure that"):
         captured(tmp_path / "c.run", exported("nested"), (args, {"extra": [args[0], args[0]]}))
-    with pytest.raises(InputError, match=r"missing inputs of .*: extra \(\d+ given\)"):
+    with pytest.raises(
+        InputError, match=r"the input 'extra' of .* is missing: \d+ of \d were given"
+    ):
         captured(tmp_path / "c.run", exported("nested"), args)
 
 

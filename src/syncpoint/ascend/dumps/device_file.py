@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from syncpoint.ascend.dumps.device_types import format_name, stored_type
-from syncpoint.errors import FormatError, describe_error
+from syncpoint.errors import FormatError
+from syncpoint.files.read_errors import read_errors
 from syncpoint.files.untrusted_files import open_regular
 from syncpoint.run.model import Role, Tensor
 from syncpoint.run.reader import Run
@@ -77,23 +78,13 @@ class DeviceFile:
 
 def read_device_file(path: Path) -> DeviceFile:
     """Read the header of a dump file; any other file is a FormatError."""
-    try:
+    with read_errors(path.name, FormatError):
         handle = open_regular(path)
-    except OSError as error:
-        raise FormatError(
-            f"cannot read {path.name}: {describe_error(error)}",
-            cure="check that the file exists and that you may read it",
-        ) from error
-    try:
-        size = os.fstat(handle).st_size
-        header = _read_header(handle, size, path.name)
-    except OSError as error:
-        raise FormatError(
-            f"cannot read {path.name}: {describe_error(error)}",
-            cure="check that the file exists and that you may read it",
-        ) from error
-    finally:
-        os.close(handle)
+        try:
+            size = os.fstat(handle).st_size
+            header = _read_header(handle, size, path.name)
+        finally:
+            os.close(handle)
     if not header:
         return DeviceFile(size=size)
     parse = parse_nano if is_nano(header) else _parse_protobuf
@@ -106,19 +97,20 @@ def _read_header(handle: int, size: int, where: str) -> bytes:
         if size in (0, 8) and os.pread(handle, 8, 0) == bytes(size):
             return b""
         raise FormatError(
-            f"{where} has {size} bytes, which is too short for a header", cure="dump it again"
+            f"{where} has {size} bytes, which is too short for a header",
+            cure="copy it again, or dump it again",
         )
     first = os.pread(handle, _FIRST_READ_BYTES, 0)
     length = struct.unpack("<Q", first[:8])[0]
     if length > size - 8:
         raise FormatError(
             f"{where} is cut off: it has {size} bytes, but its header alone needs {length}",
-            cure="dump it again",
+            cure="copy it again, or dump it again",
         )
     if length > MAX_HEADER_BYTES:
         raise FormatError(
             f"the header of {where} has {length} bytes, over the limit of {MAX_HEADER_BYTES}",
-            cure="dump it again",
+            cure="copy it again, or dump it again",
         )
     header = first[8 : 8 + length]
     if len(header) < length:
@@ -126,7 +118,7 @@ def _read_header(handle: int, size: int, where: str) -> bytes:
     if len(header) < length:
         raise FormatError(
             f"the header of {where} ends after {len(header)} of {length} bytes",
-            cure="dump it again",
+            cure="copy it again, or dump it again",
         )
     return header
 
@@ -141,12 +133,14 @@ def _parse_protobuf(header: bytes, size: int, where: str) -> DeviceFile:
         data.ParseFromString(header)
     except DecodeError as error:
         raise FormatError(
-            f"the header of {where} is damaged: it is not valid protobuf", cure="dump it again"
+            f"the header of {where} is damaged: it is not valid protobuf",
+            cure="copy it again, or dump it again",
         ) from error
     count = len(data.input) + len(data.output)
     if count + len(data.buffer) + len(data.space) + len(data.attr) > MAX_TENSORS:
         raise FormatError(
-            f"the header of {where} has more than {MAX_TENSORS} entries", cure="dump it again"
+            f"the header of {where} has more than {MAX_TENSORS} entries",
+            cure="copy it again, or dump it again",
         )
     # Each listed field takes an object, and a hostile header could have millions.
     unknown = _unknown if len(header) <= _MAX_LISTED_HEADER_BYTES else _no_unknown
@@ -295,7 +289,7 @@ def parse_nano(header: bytes, size: int, where: str) -> DeviceFile:
         if count > MAX_TENSORS:
             raise FormatError(
                 f"the header of {where} lists {count} tensors, over the limit of {MAX_TENSORS}",
-                cure="dump it again",
+                cure="copy it again, or dump it again",
             )
         for index in range(count):
             block = reading.tensor(role, index, position)
@@ -305,7 +299,8 @@ def parse_nano(header: bytes, size: int, where: str) -> DeviceFile:
             raise reading.damage(f"a list of {role}s that ends at {end}")
     if reading.position != len(header) or position != size:
         raise FormatError(
-            f"{where} has {size} bytes, but its header describes {position}", cure="dump it again"
+            f"{where} has {size} bytes, but its header describes {position}",
+            cure="copy it again, or dump it again",
         )
     return DeviceFile(
         size=size,
@@ -328,7 +323,7 @@ class _NanoReader:
         """The error for bytes that are not what they should be."""
         return FormatError(
             f"{self._where} is damaged: byte {self.position} does not begin {expected}",
-            cure="dump it again",
+            cure="copy it again, or dump it again",
         )
 
     def take(self, form: str) -> tuple[Any, ...]:

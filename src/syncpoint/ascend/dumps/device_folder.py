@@ -96,7 +96,7 @@ def open_device_folder(
         raise InputError(
             f"{path} has no files named TYPE.OP.TASK.STREAM.TIME:"
             f" {listed.summary() or 'it is empty'}",
-            cure="check the path",
+            cure="name the folder that holds these files",
         )
     dumped_ops = _with_names_of_siblings(dumped_ops)
     dumped_ops.sort(key=_sort_key)
@@ -127,7 +127,8 @@ def file_run(path: Path, name: DeviceName) -> Run:
     )
     if damage.words:
         raise FormatError(
-            f"the tensors of {path.name} cannot be read: {damage.words}", cure="dump it again"
+            f"the tensors of {path.name} cannot be read: {damage.words}",
+            cure="copy it again, or dump it again",
         )
     op = Op(key, name.type)
     return Run(

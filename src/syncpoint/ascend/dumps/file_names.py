@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from syncpoint.errors import FormatError, describe_error
+from syncpoint.files.read_errors import read_errors
 from syncpoint.files.untrusted_files import path_inside, read_whole
 
 MAPPING = "mapping.csv"
@@ -131,16 +132,12 @@ def read_mapping(root: Path) -> Mapping[str, str]:
 
     The names are texts only and are never opened. Damage is a FormatError.
     """
-    try:
-        path = path_inside(root, MAPPING)
-        data = read_whole(path, _MAX_MAPPING_BYTES)
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise FormatError(
-            f"cannot read {MAPPING} in {root}: {describe_error(error)}",
-            cure="check that the file exists and that you may read it",
-        ) from error
+    with read_errors(f"{MAPPING} in {root}", FormatError):
+        try:
+            path = path_inside(root, MAPPING)
+            data = read_whole(path, _MAX_MAPPING_BYTES)
+        except FileNotFoundError:
+            return {}
     try:
         text = data.decode("utf-8-sig")
         rows = list(csv.reader(io.StringIO(text, newline="")))
@@ -154,7 +151,8 @@ def read_mapping(root: Path) -> Mapping[str, str]:
             continue
         if len(row) != 2:
             raise FormatError(
-                f"line {number} of {path} has {len(row)} columns instead of two",
+                f"line {number} of {path} has {len(row)} columns instead of two (number of the"
+                " file, full name)",
                 cure="correct the line, or dump it again",
             )
         short, full = (cell.strip() for cell in row)

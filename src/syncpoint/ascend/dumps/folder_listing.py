@@ -59,7 +59,9 @@ def list_folder(root: Path) -> Listing:
     try:
         mapping = read_mapping(root)
     except FormatError as error:
-        notes.append(f"mapping.csv is not used: {error}")
+        notes.append(
+            f"mapping.csv is not used, so numbered files keep their numbers as names: {error}"
+        )
     if folders:
         notes.append(f"{folders} folder{'s' * (folders > 1)} inside not searched")
     folder_listing = Listing({n: find_full_name(n, mapping) for n in sorted(names)}, notes)

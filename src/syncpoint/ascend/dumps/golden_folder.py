@@ -61,7 +61,7 @@ class GoldenFolder:
             raise InputError(
                 f"{path} has no files named OP.OUTPUT.TIME.npy:"
                 f" {listed.summary() or 'it is empty'}",
-                cure="check the path",
+                cure="name the folder that holds these files",
             )
         ops, tensors = [], []
         odd: dict[TensorKey, StoredLayout] = {}

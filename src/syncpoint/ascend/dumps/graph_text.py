@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from syncpoint.errors import FormatError, describe_error
+from syncpoint.errors import FormatError
+from syncpoint.files.read_errors import read_errors
 from syncpoint.files.untrusted_files import read_whole
 
 FX_NAME = "_fx_tensor_name"
@@ -60,13 +61,8 @@ class DynamoGraph:
     @classmethod
     def load(cls, path: Path) -> DynamoGraph:
         """Read a file; one that is no such text is a FormatError."""
-        try:
+        with read_errors(path, FormatError):
             text = read_whole(path, _MAX_BYTES).decode("utf-8", "backslashreplace")
-        except OSError as error:
-            raise FormatError(
-                f"cannot read {path}: {describe_error(error)}",
-                cure="check that the file exists and that you may read it",
-            ) from error
         ops: dict[str, GraphOp] = {}
         for op in parse(text, str(path)):
             if op.name in ops:

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from syncpoint.errors import FormatError, InputError, describe_error
+from syncpoint.errors import FormatError, InputError
+from syncpoint.files.read_errors import read_errors
 from syncpoint.files.untrusted_files import path_inside, read_whole, require_folder
 from syncpoint.files.untrusted_json import parse_foreign_json
 
@@ -85,13 +86,8 @@ class RuleFile:
     def load(cls, path: Path | str) -> RuleFile:
         """Read the file; what is not such a file is a FormatError that says where."""
         path = Path(path)
-        try:
+        with read_errors(f"the rule file {path}", cure="name the JSON that ATC wrote"):
             data = read_whole(path, _MAX_FILE_BYTES)
-        except OSError as error:
-            raise InputError(
-                f"cannot read the rule file {path}: {describe_error(error)}",
-                cure="name the JSON that ATC wrote",
-            ) from error
         body = parse_foreign_json(data, str(path))
         reading = _RuleReader(path.name)
         graphs = reading.member(body, "graph", list, "the file")
@@ -293,7 +289,9 @@ def load_rule_files(path: Path) -> dict[str, RuleFile]:
                 )
             rule_files[graph] = rule
     if not rule_files:
-        raise InputError(f"{path} has no rule files (.json)", cure="check the path")
+        raise InputError(
+            f"{path} has no rule files (.json)", cure="name the folder that holds them"
+        )
     return rule_files
 
 

@@ -101,7 +101,7 @@ def find_tree(root: Path, flag: str) -> Tree:
         state = "is a file" if root.exists() else "does not exist"
         raise InputError(
             f"{flag} takes the folder of a TorchAir dump, but {root} {state}",
-            cure="check the path",
+            cure=f"name that folder with {flag}",
         )
     folders: dict[DumpKind, list[tuple[str, tuple[str, ...]]]] = {kind: [] for kind in DumpKind}
     graphs: list[GraphFile] = []
@@ -122,7 +122,7 @@ def find_tree(root: Path, flag: str) -> Tree:
         raise InputError(
             f"{root} ({flag}) has no files of a GE dump (TYPE.OP.TASK.STREAM.TIME) or of an FX dump"
             " (NODE-TARGET.INPUT|OUTPUT.N.TIME.npy)",
-            cure="check the path",
+            cure=f"name the folder that holds such files with {flag}",
         )
     graphs.sort(key=lambda g: (g.number, g.path))
     if folders[DumpKind.GE]:
@@ -144,7 +144,8 @@ def _walk(root: Path) -> list[tuple[str, list[str]]]:
 
     def refuse(error: OSError) -> None:
         raise InputError(
-            f"cannot read the folders in {root}: {describe_error(error)}", cure="check the path"
+            f"cannot read the folders in {root}: {describe_error(error)}",
+            cure="check that you may read them",
         ) from error
 
     for parent, folders, files in os.walk(root, onerror=refuse):

@@ -43,7 +43,8 @@ def find_step_folders(path: Path) -> list[StepFolder]:
     folders = sorted(_walk_step_folders(root), key=_sort_key)
     if not folders:
         raise InputError(
-            f"{path} has no folders DEVICE/MODEL/ID/STEP with dump files", cure="check the path"
+            f"{path} has no folders DEVICE/MODEL/ID/STEP with dump files",
+            cure="name the folder that holds these folders",
         )
     return folders
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
-from syncpoint.errors import FormatError, InputError, Unsupported, describe_error
+from syncpoint.errors import FormatError, Unsupported
+from syncpoint.files.read_errors import read_errors
 from syncpoint.files.untrusted_files import path_inside, read_whole
 from syncpoint.files.untrusted_json import parse_foreign_json
 from syncpoint.run.model import Frame
@@ -187,13 +188,8 @@ def parse_frames(stack: list[str]) -> tuple[Frame, ...]:
 
 
 def _read_json_object(path: Path) -> dict[str, Any]:
-    try:
+    with read_errors(path):
         text = read_whole(path, _MAX_JSON_BYTES)
-    except OSError as error:
-        raise InputError(
-            f"cannot read {path}: {describe_error(error)}",
-            cure="check that the file exists and that you may read it",
-        ) from error
     body = parse_foreign_json(text, str(path))
     if not isinstance(body, dict):
         raise FormatError(

@@ -19,6 +19,7 @@ from syncpoint.ascend.msprobe.pickled_tensor import PickledTensor, read_pickled_
 from syncpoint.dumps.zip_members import BROKEN_ZIP, find_data_start, open_zip
 from syncpoint.errors import FormatError, SyncpointError, describe_error
 from syncpoint.files.byte_ranges import Bytes, map_bytes
+from syncpoint.files.read_errors import CHECK_FILE, read_errors
 from syncpoint.run.digests import CRC32, compute_digests
 from syncpoint.run.dtypes import DType
 from syncpoint.run.model import Tensor, TensorKey
@@ -57,29 +58,30 @@ class TensorLocation:
 def locate_tensor(path: Path) -> TensorLocation:
     """Locate the one tensor in a file; damage is a FormatError."""
     try:
-        with open_zip(path) as (handle, members):
+        with (
+            read_errors(path, FormatError, cure=f"{CHECK_FILE}, or dump it again"),
+            open_zip(path) as (handle, members),
+        ):
             return _locate_in_archive(path, handle, members)
-    except OSError as error:
-        raise FormatError(
-            f"cannot read {path}: {describe_error(error)}",
-            cure="check that the file exists and that you may read it, or dump it again",
-        ) from error
     except BROKEN_ZIP as error:
         raise FormatError(
             f"{path} is not a ZIP file of torch.save ({describe_error(error)}): it is truncated,"
             " or written by torch before 1.6",
-            cure="dump it again",
+            cure="copy it again, or dump it again",
         ) from error
 
 
 def _locate_in_archive(path: Path, handle: int, members: list[zipfile.ZipInfo]) -> TensorLocation:
     by_name = {member.filename: member for member in members}
     if len(by_name) != len(members):
-        raise FormatError(f"{path} has two members with the same name", cure="dump it again")
+        raise FormatError(
+            f"{path} has two members with the same name", cure="copy it again, or dump it again"
+        )
     pickles = [name for name in by_name if name.endswith(_PICKLE) and name.count("/") == 1]
     if len(pickles) != 1:
         raise FormatError(
-            f"{path} must contain one data.pkl, but contains {len(pickles)}", cure="dump it again"
+            f"{path} must contain one data.pkl, but contains {len(pickles)}",
+            cure="copy it again, or dump it again",
         )
     folder = pickles[0].removesuffix(_PICKLE)
     pickle = _read_member(handle, by_name[pickles[0]], path)
@@ -88,7 +90,7 @@ def _locate_in_archive(path: Path, handle: int, members: list[zipfile.ZipInfo]) 
         # Torch can leave out the checksums; then they are zero.
         raise FormatError(
             f"{path} is damaged: the contents of data.pkl do not match their checksum",
-            cure="dump it again",
+            cure="copy it again, or dump it again",
         )
     order = by_name.get(f"{folder}/byteorder")
     swapped = order is not None and _read_member(handle, order, path).strip() == b"big"
@@ -97,7 +99,7 @@ def _locate_in_archive(path: Path, handle: int, members: list[zipfile.ZipInfo]) 
     if member is None:
         raise FormatError(
             f"{path} is incomplete: it has no storage {tensor.storage}, which the tensor uses",
-            cure="dump it again",
+            cure="copy it again, or dump it again",
         )
     start = _find_start(handle, member, path)
     return _locate_in_storage(path, tensor, member, start, swapped, has_checksum)
@@ -121,7 +123,7 @@ def _locate_in_storage(
         raise FormatError(
             f"the tensor in {path} needs element {last} of its storage, which has only"
             f" {stored_count} elements",
-            cure="dump it again",
+            cure="copy it again, or dump it again",
         )
     if count > stored_count:
         raise FormatError(
@@ -170,7 +172,7 @@ def _find_start(handle: int, member: zipfile.ZipInfo, path: Path) -> int:
     if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
         raise FormatError(
             f"{where} is compressed or encrypted; torch.save stores members as they are",
-            cure="dump it again",
+            cure="copy it again, or dump it again",
         )
     return find_data_start(handle, member, where)
 

@@ -19,8 +19,9 @@ from syncpoint.comparison.result import Result
 from syncpoint.comparison.storage.file_names import JSON_NAME, PROGRESS_LOG, RESTORE
 from syncpoint.comparison.storage.older_schemas import upgrade_document
 from syncpoint.comparison.unmatched import UnmatchedTensor
-from syncpoint.errors import InputError, describe_error
+from syncpoint.errors import InputError
 from syncpoint.files.file_checksums import DamagedFileError
+from syncpoint.files.read_errors import CHECK_FOLDER, read_errors
 from syncpoint.files.sealed_json import UNVERIFIED, Document, read_document
 from syncpoint.matching.masks import masks_as_data
 from syncpoint.metrics.limits import Limits
@@ -199,15 +200,11 @@ def read_comparison_json(path: Path, before: bytes = b"") -> Document:
                 cure="continue it with: syncpoint compare ... --resume",
             )
         raise InputError(
-            f"{path} is not a comparison (a folder with {JSON_NAME})", cure="check the path"
+            f"{path} is not a comparison (a folder with {JSON_NAME})",
+            cure="make one with: syncpoint compare TARGET REFERENCE -o NAME.cmp",
         )
-    try:
+    with read_errors(f"the comparison at {path}", cure=CHECK_FOLDER):
         document = read_document(path / JSON_NAME, SCHEMA, RESTORE, before=before)
-    except OSError as error:
-        raise InputError(
-            f"cannot read the comparison at {path}: {describe_error(error)}",
-            cure="check that its files exist and that you may read them",
-        ) from error
     broken = find_broken_key(document.body, is_whole=not before)
     if broken:
         raise DamagedFileError(

@@ -15,7 +15,6 @@ from contextlib import suppress
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from syncpoint.comparison.rows import Introduced, Row
@@ -23,7 +22,8 @@ from syncpoint.comparison.storage.comparison_folder import is_comparison, is_com
 from syncpoint.comparison.storage.file_names import PROGRESS_LOG
 from syncpoint.comparison.storage.older_schemas import split_reason
 from syncpoint.comparison.storage.run_identity import run_identity
-from syncpoint.errors import FormatError, InputError, describe_error
+from syncpoint.errors import FormatError, InputError
+from syncpoint.files.read_errors import read_errors
 from syncpoint.files.write_errors import cannot_write
 from syncpoint.files.writer_lock import RunLock
 from syncpoint.metrics.verdict import Reason, ReasonCode
@@ -82,20 +82,16 @@ class ProgressLog:
         log._folder, log._path = folder, folder / PROGRESS_LOG
         log._measured, log._introduced, log._runs, log._has_results = {}, {}, None, False
         where = str(log._path)
-        try:
+        with read_errors(f"the unfinished comparison at {folder}"):
             frames = read_journal(log._path).frames
-        except OSError as error:
-            raise InputError(
-                f"cannot read the unfinished comparison at {folder}: {describe_error(error)}",
-                cure="check the path",
-            ) from error
         for kind, body in frames:
             if kind != "asked":
                 parse_record(partial(log._load_frame, kind), body, where)
         if log._runs is None or not log._has_results:
             raise InputError(
                 f"the comparison in {folder} has no results yet",
-                cure="if it is still running, try again later",
+                cure="if it is still running, try again later; if it was stopped, run the same"
+                " syncpoint compare command again",
             )
         return log
 
@@ -183,12 +179,7 @@ class ProgressLog:
     def __enter__(self) -> ProgressLog:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.finish()
             return

@@ -17,8 +17,8 @@ import polars as pl
 from syncpoint.comparison.rows import End, Introduced, Row
 from syncpoint.comparison.storage.file_names import JSON_NAME, RESTORE, TABLE_NAME
 from syncpoint.comparison.storage.older_schemas import upgrade_table
-from syncpoint.errors import InputError, describe_error
 from syncpoint.files.file_checksums import DamagedFileError
+from syncpoint.files.read_errors import CHECK_FOLDER, read_errors
 from syncpoint.files.sealed_json import Document
 from syncpoint.foreign_text import make_encodable
 from syncpoint.metrics import Measurement
@@ -308,13 +308,8 @@ def open_table(path: Path, document: Document) -> ParquetTable:
     record = document.files.get(TABLE_NAME)
     if record is None and document.is_verified:
         raise DamagedFileError(path / JSON_NAME, f"it records no checksum of {TABLE_NAME}", RESTORE)
-    try:
+    with read_errors(f"the comparison at {path}", cure=CHECK_FOLDER):
         table = ParquetTable(path / TABLE_NAME, record, RESTORE)
-    except OSError as error:
-        raise InputError(
-            f"cannot read the comparison at {path}: {describe_error(error)}",
-            cure="check that its files exist and that you may read them",
-        ) from error
     if document.is_verified:
         table.check_rows(document.body.get("rows"))
     newer = [name for name, schema in ADDED_COLUMNS.items() if schema > document.schema]

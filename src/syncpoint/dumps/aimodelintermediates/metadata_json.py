@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from syncpoint.dumps.aimodelintermediates.save_folder import CATEGORIES, METADATA
-from syncpoint.errors import FormatError, InputError, describe_error
+from syncpoint.errors import FormatError
+from syncpoint.files.read_errors import read_errors
 from syncpoint.files.untrusted_files import read_whole
 from syncpoint.files.untrusted_json import parse_json
 
@@ -44,25 +45,21 @@ class MetadataEntry:
 
 def read_metadata(path: Path) -> dict[str, Any]:
     """Read the file; it must have the three categories."""
-    try:
-        raw = read_whole(path, MAX_METADATA)
-    except FileNotFoundError as error:
-        raise FormatError(
-            f"{path.parent} has no {METADATA}: the program that wrote the folder probably stopped"
-            " early",
-            cure=_CURE,
-        ) from error
-    except OSError as error:
-        raise InputError(
-            f"cannot read {path}: {describe_error(error)}",
-            cure="check that the file exists and that you may read it",
-        ) from error
-    body = parse_json(raw, str(path))
+    with read_errors(path):
+        try:
+            raw = read_whole(path, MAX_METADATA)
+        except FileNotFoundError as error:
+            raise FormatError(
+                f"{path.parent} has no {METADATA}: the program that wrote the folder probably"
+                " stopped early",
+                cure=_CURE,
+            ) from error
+    body = parse_json(raw, str(path), _CURE)
     for category in CATEGORIES:
         if not isinstance(body, dict) or not isinstance(body.get(category), dict):
             raise FormatError(
                 f"{path} has no {category}; inputs, outputs and intermediates are expected",
-                cure="check the path",
+                cure="name the metadata.json of an .aimodelintermediates folder",
             )
     categories: dict[str, Any] = body
     return categories
@@ -137,7 +134,8 @@ def _parse_entry(name: str, category: str, entry: object, path: Path) -> Metadat
     if not name.isprintable() or not name:
         # Tables, terminals and JSON cannot hold what is not text.
         raise FormatError(
-            f"{path} has a name that is not printable: {ascii(name)[:80]}", cure=_CURE
+            f"{path} has an op with a name that is not printable: {ascii(name)[:80]}",
+            cure="rename the op in the model and write the folder again",
         )
     entry = _require_object(entry, where)
     texts = {}

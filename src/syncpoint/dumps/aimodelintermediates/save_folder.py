@@ -139,7 +139,7 @@ def save_run(run: Run, path: Path) -> None:
     """Write every tensor that has values, in the order of the run."""
     tensors = [tensor for tensor in run.tensors if tensor.kept is Kept.VALUES]
     if not tensors:
-        raise InputError("the run has no recorded values", cure="record it with values")
+        raise InputError("the run has no recorded values", cure="record it with --record values")
     outputs_by_key = _shared_outputs(tensors)
     shared = {output.key for outputs in outputs_by_key.values() for output in outputs}
     written_ops: set[OpKey] = set()

@@ -133,7 +133,7 @@ def _parse_tensor(body: Mapping[str, Any]) -> Tensor:
     misfit = quantization.describe_misfit(tensor.shape) if quantization is not None else ""
     if misfit:
         raise FormatError(
-            f"the quantization of {tensor.key} does not fit its shape: {misfit}", cure=_CURE
+            f"the quantization of {tensor.key} does not fit its shape, because {misfit}", cure=_CURE
         )
     return tensor
 

@@ -11,7 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from syncpoint.errors import FormatError, InputError, describe_error
+from syncpoint.errors import FormatError, InputError
+from syncpoint.files.read_errors import CHECK_FOLDER, read_errors
 from syncpoint.files.sealed_json import UNVERIFIED
 from syncpoint.files.untrusted_files import require_folder
 from syncpoint.files.writer_lock import is_locked
@@ -36,19 +37,14 @@ from syncpoint.run.value_store import FileStore, JournalStore
 def open_run(path: Path) -> Run:
     """Open the run in the folder `path`."""
     require_folder(path, "a run folder")
-    try:
+    with read_errors(f"the run {path}", cure=CHECK_FOLDER):
         if os.path.lexists(path / RUN_JSON):
             return _open_from_tables(path)
         if os.path.lexists(path / JOURNAL):
             return _open_from_journal(path)
-    except OSError as error:
-        raise InputError(
-            f"cannot read the run {path}: {describe_error(error)}",
-            cure="check that its files exist and that you may read them",
-        ) from error
     raise InputError(
         f"{path} is not a run folder: it has neither {RUN_JSON} nor {JOURNAL}",
-        cure="check the path",
+        cure="name a run folder, or record one with: syncpoint capture MODEL -o NAME.run",
     )
 
 

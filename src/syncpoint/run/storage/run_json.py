@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ def info_to_json(info: RunInfo) -> dict[str, Any]:
     body["record"] = info.record.value
     body["notes"] = list(info.notes)
     if info.observer is not None:
-        body["observer"] = {"equal": info.observer.equal, "detail": info.observer.detail}
+        body["observer"] = asdict(info.observer)
     return body
 
 
@@ -59,7 +59,9 @@ def info_from_json(body: Mapping[str, Any]) -> RunInfo:
     observer = values.get("observer")
     if observer is not None:
         values["observer"] = Observer(
-            bool(observer["equal"]), expect_text(observer.get("detail", ""))
+            bool(observer["equal"]),
+            expect_text(observer.get("detail", "")),
+            observer.get("explained", False) is True,
         )
     # Older runs do not have this fact; at that time one runtime compiled.
     values["compiled"] = values.get("compiled", values["runtime"] == "inductor") is True

@@ -10,10 +10,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -27,7 +27,7 @@ from syncpoint.files.writer_lock import RunLock
 from syncpoint.run.digests import XXH3_128 as DIGEST
 from syncpoint.run.dtypes import DType
 from syncpoint.run.dtypes import parse_dtype as dtype_of
-from syncpoint.run.model import Kept, Op, RunInfo, Tensor, replace_fields
+from syncpoint.run.model import Kept, Op, OpKey, RunInfo, Tensor, TensorKey, replace_fields
 from syncpoint.run.storage.folder import check_new_run_path, clear_run
 from syncpoint.run.storage.journal import JOURNAL, JournalWriter, encode_frame
 from syncpoint.run.storage.record_json import op_to_json, tensor_to_json
@@ -106,13 +106,7 @@ class RunWriter:
         """Add an op; its key must be new."""
         with self._lock:
             self._check_open()
-            key = op.key.row()
-            if key in self._op_keys:
-                raise InputError(
-                    f"the op {op.key} is recorded twice",
-                    cure="record the second one under a different name",
-                )
-            self._op_keys.add(key)
+            self._op_keys.add(_new_row(op.key, self._op_keys, "op", "name"))
             self._op_rows.append(op_row(op))
             self._append(encode_frame("op", op_to_json(op)))
 
@@ -125,12 +119,7 @@ class RunWriter:
         """
         with self._lock:
             self._check_open()
-            key = tensor.key.row()
-            if key in self._tensor_keys:
-                raise InputError(
-                    f"the tensor {tensor.key} is recorded twice",
-                    cure="record the second one under a different index",
-                )
+            key = _new_row(tensor.key, self._tensor_keys, "tensor", "index")
             raw = None if data is None else _flat_bytes(data)
             digest, kind = tensor.digest, tensor.digest_kind
             if raw is not None and kind != DIGEST:
@@ -266,12 +255,7 @@ class RunWriter:
     def __enter__(self) -> RunWriter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, *_: object) -> None:
         if error is None:
             if self._open:
                 self.finish()
@@ -370,6 +354,19 @@ class RunWriter:
     def _write_error(self, error: OSError) -> InputError:
         cure = "free space, choose another folder, or record less"
         return cannot_write(f"the run {self.path}", error, cure)
+
+
+def _new_row(
+    key: OpKey | TensorKey, rows: AbstractSet[tuple[Any, ...]], what: str, field: str
+) -> tuple[Any, ...]:
+    """The fields of a key; an InputError if `rows` has them already."""
+    row = key.row()
+    if row in rows:
+        raise InputError(
+            f"the {what} {key} is recorded twice",
+            cure=f"record the second one under a different {field}",
+        )
+    return row
 
 
 def _flat_bytes(data: object) -> Bytes:

@@ -40,7 +40,8 @@ def load_asset(path: Path) -> AIModelAsset:
     except Exception as error:
         raise InputError(
             f"Core AI cannot load {path}: {one_line(error)}",
-            cure="convert the model again with this version of coreai-core",
+            cure=f"convert the model again with the installed coreai-core {version('coreai-core')},"
+            " or upgrade coreai-core to the version that wrote the model",
         ) from error
 
 

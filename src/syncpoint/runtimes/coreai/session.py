@@ -14,7 +14,7 @@ import coreai.runtime as rt
 import numpy as np
 from coreai.runtime import NDArray
 
-from syncpoint.errors import CaptureError, InputError, Unsupported
+from syncpoint.errors import InputError, Unsupported
 from syncpoint.run.dtypes import DTYPES
 from syncpoint.run.model import Edge, Observer, OpKey, Role
 from syncpoint.run.recorder import Recorder
@@ -35,7 +35,12 @@ from syncpoint.runtimes.exception_text import one_line
 from syncpoint.runtimes.inputs.bind_inputs import bind
 from syncpoint.runtimes.observer_check import check_outputs
 from syncpoint.runtimes.protocol import Array, Inputs, InputSpec
-from syncpoint.runtimes.session import BaseSession, RunTotals, recorder_for_step
+from syncpoint.runtimes.session import (
+    BaseSession,
+    RunTotals,
+    describe_failed_run,
+    recorder_for_step,
+)
 
 _CPU = "CPU interpreter"
 _NOT_EXERCISED = (
@@ -208,12 +213,7 @@ class CoreAISession(BaseSession):
         try:
             values = self._loop.run(call())
         except Exception as error:
-            arrays = {**feeds, **states}
-            shapes = ", ".join(f"{n} {a.dtype}{list(a.shape)}" for n, a in arrays.items())
-            raise CaptureError(
-                f"{self.name} failed on the inputs {shapes}: {one_line(error)}",
-                cure="check the inputs",
-            ) from error
+            raise describe_failed_run(self.name, {**feeds, **states}, error) from error
         outputs = {name: np.array(to_numpy(values[name])) for name in self._outputs}
         return outputs, {name: np.array(to_numpy(array)) for name, array in state_arrays.items()}
 

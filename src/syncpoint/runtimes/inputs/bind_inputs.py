@@ -159,9 +159,11 @@ def fit_inputs(
     missing = [name for name in required if name not in by_position and name not in kwargs]
     if missing:
         raise InputError(
-            f"missing inputs of {signature}: {', '.join(missing)}"
-            f" ({len(args) + len(kwargs)} given)",
-            cure="give all inputs by name, or in order",
+            f"{'the input' if len(missing) == 1 else 'the inputs'}"
+            f" {', '.join(repr(name) for name in missing)} of {signature}"
+            f" {'is' if len(missing) == 1 else 'are'} missing: {len(args) + len(kwargs)} of"
+            f" {len(required)} were given",
+            cure="give all inputs with --inputs, by name or in order",
         )
     return Inputs(args, kwargs)
 

@@ -27,8 +27,9 @@ def perturb_inputs(
     With `signs` numbers change sign as well; models made for one range of numbers may fail."""
     if len(target) != len(reference):
         raise InputError(
-            f"the two sides have {len(target)} and {len(reference)} samples",
-            cure="give both sides the same inputs",
+            f"the target has {_count_samples(target)} and the reference"
+            f" {_count_samples(reference)}",
+            cure="record both sides with the same inputs",
         )
     target_inputs, reference_inputs = [], []
     for target_sample, reference_sample in zip(target, reference, strict=True):
@@ -41,6 +42,10 @@ def perturb_inputs(
             )
         )
     return target_inputs, reference_inputs
+
+
+def _count_samples(samples: Sequence[Inputs]) -> str:
+    return "1 input sample" if len(samples) == 1 else f"{len(samples)} input samples"
 
 
 def perturb_array(array: Array, signs: bool) -> Array:

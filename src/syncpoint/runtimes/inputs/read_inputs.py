@@ -14,13 +14,14 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from syncpoint.errors import CaptureError, FormatError, InputError
+from syncpoint.errors import FormatError, InputError
+from syncpoint.files.read_errors import CHECK_FILE
 from syncpoint.run.dtypes import from_safetensors
 from syncpoint.run.model import Role, Tensor
 from syncpoint.run.reader import Run
 from syncpoint.run.storage.folder import is_run
 from syncpoint.runtimes.exception_text import one_line
-from syncpoint.runtimes.import_path import is_import_path, load_object
+from syncpoint.runtimes.import_path import call_user_function, is_import_path, load_object
 from syncpoint.runtimes.inputs.generate import generate_inputs
 from syncpoint.runtimes.inputs.shapes import InputShape, to_shapes
 from syncpoint.runtimes.protocol import Array, Inputs, InputSpec, Tree
@@ -115,13 +116,7 @@ def _read_files(text: str, paths: Sequence[Path]) -> list[Inputs]:
 def _call_function(text: str) -> list[Inputs]:
     value = load_object(text)
     if callable(value) and not hasattr(value, "shape"):
-        try:
-            value = value()
-        except Exception as error:
-            raise CaptureError(
-                f"{text} returned no inputs: it raised {one_line(error)}",
-                cure="fix the error, then try again",
-            ) from error
+        value = call_user_function(value, text, "inputs")
     return read_inputs(value) if not isinstance(value, (str, Path)) else [as_inputs(value)]
 
 
@@ -198,7 +193,7 @@ def read_array_file(path: Path) -> Inputs:
     except OSError as error:
         raise InputError(
             f"cannot read {path}: {one_line(error)}",
-            cure="check that the file exists and that you may read it",
+            cure=CHECK_FILE,
         ) from error
     raise InputError(
         f"{path.name!r} is not an input file: its suffix must be one of"

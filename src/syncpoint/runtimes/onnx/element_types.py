@@ -50,6 +50,8 @@ def onnx_type_of(value: Any) -> onnx.TypeProto:
         return helper.make_tensor_type_proto(value.element_type(), None)
     match = _SEQUENCE.fullmatch(value.data_type())
     if match is None:
-        raise Unsupported(f"an op cannot run alone on a value of type {value.data_type()}")
+        raise Unsupported(
+            f"an op cannot be computed on its own on a value of type {value.data_type()}"
+        )
     element = getattr(onnx.TensorProto, _ONNX_NAMES.get(match[1], match[1].upper()))
     return helper.make_sequence_type_proto(helper.make_tensor_type_proto(element, None))

@@ -95,7 +95,8 @@ class OnnxEvaluator:
         # Integers that stand for real numbers are passed as real numbers.
         if any(use.node.op_type in ("MatMulInteger", "ConvInteger") for use in value.uses()):
             raise Unsupported(
-                f"an op multiplies the integers of {value.name}, but real numbers were passed"
+                f"an op of the reference multiplies the integers of '{value.name}', but the target"
+                " recorded real numbers for it"
             )
         return widen(array)
 
@@ -151,7 +152,7 @@ def _refuse_other_ops(graph: OnnxGraph, region: Region) -> None:
     """Refuse ops in sub-graphs and ops of other graphs: they cannot be evaluated."""
     for key in region.ops:
         if key.path or key.graph:
-            raise Unsupported(f"{key} is inside a sub-graph, so it cannot be evaluated alone")
+            raise Unsupported(f"{key} is inside a sub-graph, so it cannot be computed on its own")
         if key.op not in graph.nodes:
             raise Unsupported(f"the region has the op {key}, which the model does not have")
 
@@ -272,7 +273,9 @@ def _run_unfused(
         )
         return list(session.run(list(names), dict(feeds)))
     except Exception as error:
-        raise Unsupported(f"the region does not run alone in f32: {one_line(error)}") from error
+        raise Unsupported(
+            f"ONNX Runtime cannot compute these ops on their own in float32: {one_line(error)}"
+        ) from error
 
 
 def _to_float32(array: Array) -> Array:
@@ -285,7 +288,10 @@ def _convert_node(node: ir.Node, float_names: set[str]) -> onnx.NodeProto:
     `float_names` are the values that are floats; the outputs of quantizing ops are added.
     """
     if node.op_type in _REFUSED_OPS:
-        raise Unsupported(f"{node.op_type} does not run alone in f32")
+        name = node.outputs[0].name or node.name
+        raise Unsupported(
+            f"the op '{name}' ({node.op_type}) cannot be computed on its own in float32"
+        )
     source = node.inputs[0] if node.inputs else None
     first = (source.name or "") if source is not None else ""
     is_identity = node.op_type == "QuantizeLinear" or (

@@ -70,11 +70,11 @@ def check_op(node: ir.Node) -> None:
     if is_random(node):
         raise Unsupported(f"{_label(node)} is random, so it cannot be evaluated")
     if sub_graphs(node):
-        raise Unsupported(f"{_label(node)} has a sub-graph, so it cannot be evaluated alone")
+        raise Unsupported(f"{_label(node)} has a sub-graph, so it cannot be computed on its own")
     if node.domain not in ("", "ai.onnx"):
         raise Unsupported(f"{_label(node)} is not an op that ONNX defines")
     if node.op_type not in _OWN_OPS and node.op_type not in _MOVES and node.op_type not in EXACT:
-        raise Unsupported(f"onnx's reference of {_label(node)} does not compute in f64")
+        raise Unsupported(f"onnx's reference of {_label(node)} does not compute in float64")
 
 
 def run_op(node: ir.Node, operands: Operands, opset: int) -> list[Array]:
@@ -85,12 +85,14 @@ def run_op(node: ir.Node, operands: Operands, opset: int) -> list[Array]:
     except Unsupported:
         raise
     except Exception as error:
-        raise Unsupported(f"{_label(node)} does not run alone in f64: {one_line(error)}") from error
+        raise Unsupported(
+            f"{_label(node)} cannot be computed on its own in float64: {one_line(error)}"
+        ) from error
     for array in outputs:
         if isinstance(array, np.ndarray | np.generic) and from_numpy(array.dtype).name in (
             FLOATS - {"f64"}
         ):
-            raise Unsupported(f"{_label(node)} computes in {array.dtype}, not in f64")
+            raise Unsupported(f"{_label(node)} computes in {array.dtype}, not in float64")
     return [np.asarray(array) for array in outputs]
 
 
@@ -238,7 +240,7 @@ def _average_pool(node: ir.Node, operands: Operands) -> list[Array]:
     rounds_up = node.attributes.get_int("ceil_mode", 0) == 1
     if not has_explicit_pads or rounds_up or any(d != 1 for d in dilations):
         raise Unsupported(
-            f"{_label(node)} uses auto_pad, ceil_mode or dilations, which f64 does not support"
+            f"{_label(node)} uses auto_pad, ceil_mode or dilations, which have no float64 form"
         )
     padding = [(0, 0), (0, 0), *zip(pads[:rank], pads[rank:], strict=True)]
     axes = tuple(range(2, 2 + rank))

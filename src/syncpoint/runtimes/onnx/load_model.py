@@ -20,6 +20,7 @@ from google.protobuf.message import DecodeError
 from onnx_ir.passes.common import InlinePass
 
 from syncpoint.errors import FormatError, InputError, Unsupported
+from syncpoint.files.read_errors import CHECK_FILE
 from syncpoint.runtimes.exception_text import one_line
 from syncpoint.supervision.scratch_folder import scratch_folder
 
@@ -103,7 +104,7 @@ def _load_file(path: Path) -> OnnxModel:
     except OSError as error:
         raise InputError(
             f"cannot read {path}: {one_line(error)}",
-            cure="check that the file exists and that you may read it",
+            cure=CHECK_FILE,
         ) from None
     source = OnnxModel(str(path), proto, "", str(path))
     if any(_is_external(t) for t in _iter_tensors(proto)):

@@ -17,11 +17,10 @@ from typing import Any
 import onnx
 import onnxruntime as ort
 
-from syncpoint.errors import CaptureError, SyncpointError, Unsupported
+from syncpoint.errors import SyncpointError, Unsupported
 from syncpoint.run.model import WHOLE, Edge, Observer, OpKey, Part
 from syncpoint.run.recorder import Recorder
 from syncpoint.runtimes.environment import describe_environment
-from syncpoint.runtimes.exception_text import one_line
 from syncpoint.runtimes.inputs.bind_inputs import bind
 from syncpoint.runtimes.observer_check import check_outputs
 from syncpoint.runtimes.onnx.arrays import to_numpy, to_ort
@@ -47,7 +46,7 @@ from syncpoint.runtimes.protocol import (
     Region,
     Replacement,
 )
-from syncpoint.runtimes.session import BaseSession
+from syncpoint.runtimes.session import BaseSession, describe_failed_run
 from syncpoint.supervision.scratch_folder import scratch_folder
 
 _AS_EXECUTED = "as-executed"
@@ -169,11 +168,7 @@ class OnnxSession(BaseSession):
         try:
             values = session.run_with_ort_values(names, ort_feeds)
         except Exception as error:
-            shapes = ", ".join(f"{n} {a.dtype}{list(a.shape)}" for n, a in feeds.items())
-            raise CaptureError(
-                f"{self.name} failed on the inputs {shapes}: {one_line(error)}",
-                cure="check the inputs",
-            ) from error
+            raise describe_failed_run(self.name, feeds, error) from error
         return dict(zip(names, values, strict=True))
 
     def _check_observer(

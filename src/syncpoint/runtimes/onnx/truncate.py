@@ -62,7 +62,11 @@ class OnnxCutter:
         names = [self._session.value_of(edge) for edge in edges]
         if not all(names):
             missing = edges[names.index(next(name for name in names if not name))]
-            raise InputError(f"the graph has no value {missing.op} at its top level to cut at")
+            raise InputError(
+                f"the model cannot be cut at '{missing.op}', because that is no value of its top"
+                " level: it is inside a subgraph (If, Loop, Scan) or not in the file",
+                cure="choose an op of the top level; 'syncpoint inspect RUN' lists them",
+            )
         return [name for name in names if name]
 
     def _cut(self, names: Sequence[str]) -> OnnxModel:
@@ -74,7 +78,11 @@ class OnnxCutter:
             values |= {v.name: v for v in node.outputs}
         missing = [name for name in names if name not in values]
         if missing:
-            raise InputError(f"cannot cut at {missing[0]}: ONNX Runtime added it to the graph")
+            raise InputError(
+                f"the model cannot be cut at '{missing[0]}', because ONNX Runtime added it to the"
+                " graph",
+                cure="cut at another op, or capture with fusion=unfused",
+            )
         model.graph.outputs[:] = [values[name] for name in names]
         proto: onnx.ModelProto = ir.to_proto(RemoveUnusedNodesPass()(model).model)
         with contextlib.suppress(Exception):

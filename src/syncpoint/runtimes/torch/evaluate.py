@@ -157,7 +157,6 @@ class _Evaluation:
                 raise Unsupported(
                     f"{key} ({op_type(node)}) cannot run on its own in"
                     f" {describe_dtype(self._dtype)}: {one_line(error)}",
-                    cure="choose another op",
                 ) from error
             for index, value in enumerate(pytree.tree_leaves(output)):
                 self._values.setdefault(Edge(key, index), value)
@@ -247,8 +246,8 @@ class _Evaluation:
             number = self._program.observed.scalars[node.name]
             if number is AMBIGUOUS:
                 raise Unsupported(
-                    f"{node.name} is a number that differs from run to run: it depends on data",
-                    cure="choose a region without it",
+                    f"'{node.name}' is a number that depends on the data and differs from run to"
+                    " run",
                 )
             return number
         raise InputError(
@@ -299,7 +298,6 @@ def choose_program(
             reason = "inside a sub-graph" if key.path else "not in the model"
             raise Unsupported(
                 f"{key} cannot be run on its own: it is {reason}",
-                cure="choose another op",
             )
     fitting_programs = [
         program
@@ -312,7 +310,7 @@ def choose_program(
         problem = next((m for m in misfits if m), "the ops of the region are in several graphs")
         raise InputError(
             problem,
-            cure="record again, or choose one part of the run (a sample, step or rank)",
+            cure="record both sides again with inputs of the same shapes",
         )
     if preferred in fitting_programs:
         return preferred
@@ -348,8 +346,8 @@ def _describe_misfit(program: TorchProgram, edge: Edge, array: Array) -> str:
     if tuple(expected.shape) == tuple(array.shape):
         return ""
     return (
-        f"shape mismatch: {edge.op} {edge.role} is {describe_value(expected)},"
-        f" but the given value has shape {list(array.shape)}"
+        f"shape mismatch: '{edge.op}' is {describe_value(expected)} in this model, but the other"
+        f" side's value has shape {list(array.shape)}"
     )
 
 

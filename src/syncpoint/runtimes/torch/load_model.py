@@ -20,7 +20,7 @@ from torch.jit import ScriptModule
 
 from syncpoint.errors import CaptureError, InputError
 from syncpoint.runtimes.exception_text import one_line
-from syncpoint.runtimes.import_path import load_object
+from syncpoint.runtimes.import_path import call_user_function, load_object
 from syncpoint.runtimes.torch.arrays import dtype_name, torch_dtype
 from syncpoint.runtimes.torch.node_metadata import class_name
 from syncpoint.runtimes.torch.silence import silence_torch
@@ -71,13 +71,7 @@ def load_model(model: object, options: Mapping[str, Any]) -> LoadedModel:
     model_object = _load_named(name) if isinstance(model, str | Path) else model
     model_types = (nn.Module, ExportedProgram)
     if not isinstance(model_object, model_types) and callable(model_object):
-        try:
-            model_object = model_object()
-        except Exception as error:
-            raise CaptureError(
-                f"{name} returned no model: it raised {one_line(error)}",
-                cure="fix the error, then try again",
-            ) from error
+        model_object = call_user_function(model_object, name, "model")
     if not isinstance(model_object, model_types):
         raise InputError(
             f"{name} is a {type(model_object).__qualname__}, not a model",
@@ -168,7 +162,8 @@ def _adapt_module(
                 model = copy.deepcopy(model).to(device=device, dtype=dtype)
         except Exception as error:
             raise CaptureError(
-                f"cannot copy {name} to {options['dtype'] or device}: it raised {one_line(error)}",
+                f"cannot copy {name} to {options['dtype'] or device}, because it raised"
+                f" {one_line(error)}",
                 cure="leave the options dtype and device out",
             ) from error
     if not is_script:
@@ -185,7 +180,7 @@ def _adapt_module(
         script_source = ScriptSource(archive)
     except Exception as error:
         raise CaptureError(
-            f"torch.jit cannot save and load {name}: it raised {one_line(error)}",
+            f"torch.jit cannot save and load {name}, because it raised {one_line(error)}",
             cure="name the code that makes the model: file.py:attribute",
         ) from error
     return LoadedModel(

@@ -30,7 +30,8 @@ def compare_with_plain(
     for name, captured_value, plain_value in zip(names, captured, plain_outputs, strict=True):
         detail = _describe_difference(captured_value, plain_value)
         if detail:
-            return Observer(False, f"{name}: {detail}{_explain_by_fast_path(captured, plain)}")
+            reason = _explain_by_fast_path(captured, plain)
+            return Observer(False, f"{name}: {detail}{reason}", explained=bool(reason))
     return Observer(True)
 
 

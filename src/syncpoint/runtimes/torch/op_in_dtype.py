@@ -46,28 +46,23 @@ def check_can_change_dtype(node: Node) -> None:
     if is_random(node):
         raise Unsupported(
             f"{node.name} cannot be computed again: it draws random numbers",
-            cure="choose another op",
         )
     if is_uninitialised(node):
         raise Unsupported(
             f"{node.name} cannot be computed again: it returns uninitialised memory",
-            cure="choose another op",
         )
     if isinstance(node.target, torch._ops.HigherOrderOperator):
         raise Unsupported(
             f"{node.name} ({op_type(node)}) cannot be run on its own: it has sub-graphs",
-            cure="choose another op",
         )
     if not isinstance(node.target, torch._ops.OpOverload):
         raise Unsupported(
             f"{node.name} ({op_type(node)}) cannot be run on its own: it is not an op of torch",
-            cure="choose another op",
         )
     if node.target is aten.view.dtype:
         raise Unsupported(
             f"the type of {node.name} cannot be changed: it is a bitcast, whose result depends on"
             " the exact type",
-            cure="choose another op",
         )
 
 
@@ -107,7 +102,6 @@ def call_in_dtype(
             raise Unsupported(
                 f"{node.name} ({op_type(node)}) does not compute in {dtype_name(dtype)}: its"
                 f" result is in {dtype_name(value.dtype)}",
-                cure="choose another op",
             )
     return output
 

@@ -59,7 +59,7 @@ def load_repro(path: str) -> Repro:
             load_args(reader)
     except Exception as error:
         raise CaptureError(
-            f"cannot load the arguments of {path}: it raised {one_line(error)}",
+            f"cannot load the arguments of {path}, because it raised {one_line(error)}",
             cure="run the file itself to see the error",
         ) from error
     random_count = sum("generating random data" in str(warning.message) for warning in warning_list)

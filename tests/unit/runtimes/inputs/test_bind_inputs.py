@@ -30,7 +30,7 @@ def test_names_else_positions_when_the_counts_agree():
         ),
         (Inputs(kwargs={"a": 1}), "the inputs a do not fit f; use the names that it takes"),
         (Inputs((1, 2, 3, 4)), "f takes at most 3 inputs, not 4"),
-        (Inputs((1,)), r"missing inputs of f: ids \(1 given\)"),
+        (Inputs((1,)), r"the input 'ids' of f is missing: 1 of 2 were given"),
         (Inputs((1, 2), {"x": 1}), "x of f is given by position and by name"),
     ],
 )

@@ -87,7 +87,9 @@ def test_a_function_may_return_any_form(in_folder):
     assert list(only("feeds.py:both").kwargs) == ["k"]
     assert list(only("feeds.py:named").kwargs) == ["k"]
     assert len(only("feeds.py:x").args) == 1
-    with pytest.raises(CaptureError, match=r"feeds.py:bad returned no inputs: it raised KeyErr"):
+    with pytest.raises(
+        CaptureError, match=r"feeds.py:bad returned no inputs, because it raised KeyErr"
+    ):
         read_inputs("feeds.py:bad")
     with pytest.raises(InputError, match="inputs cannot be a int"):
         read_inputs("feeds.py:odd")

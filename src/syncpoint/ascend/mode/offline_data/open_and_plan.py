@@ -94,7 +94,9 @@ def _quantized_original_case(
 ) -> OfflineCase:
     if golden_kind == "device":
         raise InputError(
-            "-tp is the dump of the original model and -gp that of the device", cure="swap them"
+            f"-tp must be the dump of a device, but {flags.target} is a dump of the original"
+            f" model, and -gp {flags.golden} is that of a device",
+            cure=f"swap them: -tp {flags.golden} -gp {flags.target}",
         )
     if flags.quant_fusion_rule is None or flags.fusion_rule is not None:
         raise InputError(
@@ -128,8 +130,10 @@ def _two_devices_case(flags: OfflineFlags, target: Run, golden: Run) -> OfflineC
     if fused_rule is None or unfused_rule is None:
         flag = "-fr" if fused_rule is not None else "-cfr"
         raise InputError(
-            f"{flag} alone is not enough for two device dumps: give -fr and -cfr, or neither",
-            cure=_MAKE_RULES,
+            f"two device dumps need two rule files, -fr for the build of -tp and -cfr for that of"
+            f" -gp, or none; only {flag} was given",
+            cure=f"give {'-cfr' if flag == '-fr' else '-fr'} too, or leave {flag} out;"
+            f" {_MAKE_RULES}",
         )
     rules = FusionRules(RuleFile.load(fused_rule), other_build=RuleFile.load(unfused_rule))
     reference = logical_run(golden)
