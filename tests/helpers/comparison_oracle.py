@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from syncpoint.comparison.storage.comparison_folder import load
-from syncpoint.metrics.judge_numbers import judge_metric
+from syncpoint.metrics.judge_values import judge_metric
 from syncpoint.metrics.limits import PRESETS
 from syncpoint.run.reader import Run
 

@@ -14,7 +14,7 @@ from syncpoint.comparison.engine import Options, compare
 from syncpoint.comparison.judge_rows import is_excused
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import Row
-from syncpoint.metrics.judge_numbers import judge
+from syncpoint.metrics.judge_values import judge
 from syncpoint.metrics.limits import PRESETS
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.model import Role, Tensor, TensorKey

@@ -7,15 +7,14 @@ numbers; also under other limits, without values.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
 
 from syncpoint.comparison.consequence import Edges, settle_rows_without_consequence
 from syncpoint.comparison.rows import Introduced, Row
 from syncpoint.errors import InputError
-from syncpoint.metrics.judge_numbers import judge, judge_digest, judge_introduced, judge_statistics
+from syncpoint.metrics.judge_statistics_and_digests import judge_digest, judge_statistics
+from syncpoint.metrics.judge_values import judge, judge_introduced, judge_rounded
 from syncpoint.metrics.limits import PRESETS, Limits, preset_of
 from syncpoint.metrics.verdict import FAILING_REASONS, NO_REASON, Reason, ReasonCode, Verdict
 from syncpoint.run.dtypes import DTYPES, Kind
@@ -28,8 +27,6 @@ Choice = str | Limits
 """`auto`, or limits for every row."""
 _MIN_COMPENSATION = 30.0
 """Introduced error over total error above which an op undoes the error of its inputs."""
-_MAX_REL_L2 = 0.1
-"""Maximum relative L2 error at which correctly rounded values are close."""
 
 
 def check_choice(choice: object) -> None:
@@ -245,20 +242,3 @@ def is_correctly_rounded(row: Row, limits: Limits) -> bool:
         return False
     distance = numbers.get("max_ulp")
     return distance is not None and distance <= 0.5 and not numbers["mismatched"]
-
-
-def judge_rounded(numbers: Mapping[str, Any], dtype: str) -> tuple[Verdict, Reason]:
-    """The verdict on correctly rounded values: close, unless rounding lost almost every digit.
-
-    A model that divides by a value that became zero or doubled breaks, even if the rounding was
-    correct.
-    """
-    vanished = numbers["target_zero"] - numbers["reference_zero"]
-    rounded = f"correctly rounded to {dtype}"
-    if vanished > 0:
-        zeroed = f"{vanished:,} value{'s' if vanished > 1 else ''} too small for {dtype} became 0"
-        return Verdict.MODERATE, Reason(detail=f"{zeroed}; {rounded}")
-    if numbers["rel_l2"] is None or numbers["rel_l2"] > _MAX_REL_L2:
-        off = f"rel_l2 {numbers['rel_l2'] or 0.0:.0%}, since the values are very small for {dtype}"
-        return Verdict.MODERATE, Reason(detail=f"{off}; {rounded}")
-    return Verdict.CLOSE, NO_REASON

@@ -14,7 +14,7 @@ from syncpoint.comparison.measuring.digest_and_statistics_pairs import tensor_st
 from syncpoint.comparison.storage.sync_point_table import row_from_table
 from syncpoint.errors import SyncpointError
 from syncpoint.metrics import CATALOGUE
-from syncpoint.metrics.judge_numbers import judge_metric
+from syncpoint.metrics.judge_values import judge_metric
 from syncpoint.metrics.limits import PRESETS, Limits, limits_in_force, metric_bound, precision_name
 from syncpoint.page.encoding import json_number
 from syncpoint.page.fault_and_error_source import describe_fault

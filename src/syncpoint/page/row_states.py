@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from syncpoint.metrics.judge_numbers import HIGHER_IS_BETTER, MAX_PROBABILITY
+from syncpoint.metrics.judge_values import HIGHER_IS_BETTER, MAX_PROBABILITY
 from syncpoint.metrics.limits import Limits, limits_in_force, metric_bound
 from syncpoint.page.encoding import pack_array
 from syncpoint.page.schema import Guilt, Level, RowStates
@@ -80,7 +80,7 @@ def code_guilts(frame: pl.DataFrame) -> NDArray[np.int8]:
 
 
 class LevelJudge:
-    """Judges every row by one metric: `metrics.judge_numbers.judge_metric` on whole columns."""
+    """Judges every row by one metric: `metrics.judge_values.judge_metric` on whole columns."""
 
     def __init__(
         self, frame: pl.DataFrame, limits: Limits | None, guilts: NDArray[np.int8]
@@ -94,7 +94,7 @@ class LevelJudge:
     def judge(self, metric: str) -> NDArray[np.int8]:
         """Return the level of every row, as an index into LEVELS.
 
-        A test compares it with `metrics.judge_numbers.judge_metric`.
+        A test compares it with `metrics.judge_values.judge_metric`.
         """
         verdict_levels = (
             self._frame["verdict"]
@@ -187,14 +187,14 @@ class LevelJudge:
 
     @cached_property
     def _has_hidden_bulk(self) -> NDArray[np.bool_]:
-        """Which rows have elements that outliers hide; as in `metrics.judge_numbers`."""
+        """Which rows have elements that outliers hide; as in `metrics.judge_values`."""
         peak, minimum = self._numbers("peak"), self._numbers("reference_min")
         are_shares = (minimum >= 0) & (peak > 0.5) & (peak <= MAX_PROBABILITY)
         return ~np.isnan(self._numbers("bulk_sqnr")) & ~are_shares
 
     @cached_property
     def _hidden_levels(self) -> NDArray[np.int8]:
-        """`metrics.judge_numbers.bulk_level` on whole columns."""
+        """`metrics.judge_values.bulk_level` on whole columns."""
         close, moderate = self.limit_columns("bulk_sqnr")
         levels = _levels_within(self._numbers("bulk_sqnr"), close, moderate, higher_is_better=True)
         close, moderate = self.limit_columns("bulk_max_abs")

@@ -11,7 +11,7 @@ import numpy as np
 from syncpoint.comparison.judge_rows import limits_of
 from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import Row
-from syncpoint.metrics.judge_numbers import bulk_reason
+from syncpoint.metrics.judge_values import bulk_reason
 from syncpoint.metrics.limits import Limits, metric_bound
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.reports.number_and_name_format import metric_text, ratio_text, row_place

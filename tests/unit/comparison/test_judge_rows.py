@@ -11,7 +11,7 @@ from syncpoint.comparison.engine import Options, compare
 from syncpoint.comparison.judge_rows import is_excused, judge_row
 from syncpoint.errors import FormatError, InputError
 from syncpoint.metrics import Pair, measure, operand
-from syncpoint.metrics.judge_numbers import judge, judge_introduced, judge_metric
+from syncpoint.metrics.judge_values import judge, judge_introduced, judge_metric
 from syncpoint.metrics.limits import PRESETS, coarsest, load_limits, metric_bound, preset, preset_of
 from syncpoint.metrics.verdict import Reason, Verdict
 from syncpoint.run.model import Role

@@ -6,7 +6,7 @@ import pytest
 import syncpoint as sp
 from helpers.small_runs import run
 from syncpoint.comparison.engine import Options, compare
-from syncpoint.metrics.judge_numbers import judge_statistics
+from syncpoint.metrics.judge_statistics_and_digests import judge_statistics
 from syncpoint.metrics.limits import PRESETS
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.reports.coverage_text import uncovered_text

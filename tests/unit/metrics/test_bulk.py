@@ -9,7 +9,7 @@ import pytest
 from helpers import metric_oracle as oracle
 from helpers import tensor_generators as tensors
 from syncpoint.metrics import Operand, Pair, measure, operand
-from syncpoint.metrics.judge_numbers import judge, judge_metric
+from syncpoint.metrics.judge_values import judge, judge_metric
 from syncpoint.metrics.limits import PRESETS, load_limits
 from syncpoint.metrics.verdict import NO_REASON, Verdict
 from syncpoint.run.model import Quantization

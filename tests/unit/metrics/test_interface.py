@@ -19,7 +19,7 @@ from syncpoint.metrics import (
     operand,
     statistics,
 )
-from syncpoint.metrics.judge_numbers import judge_metric
+from syncpoint.metrics.judge_values import judge_metric
 from syncpoint.metrics.limits import preset
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.dtypes import DTYPES

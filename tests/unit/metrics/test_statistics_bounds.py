@@ -9,7 +9,7 @@ from math import inf, nan
 import numpy as np
 import pytest
 
-from syncpoint.metrics.judge_numbers import judge_statistics
+from syncpoint.metrics.judge_statistics_and_digests import judge_statistics
 from syncpoint.metrics.limits import PRESETS
 from syncpoint.metrics.statistics_bounds import compare_statistics, why_incomparable
 from syncpoint.metrics.verdict import Verdict

@@ -9,7 +9,7 @@ import pytest
 from helpers.mixed_comparison import mixed
 from syncpoint.comparison.judge_rows import limits_of
 from syncpoint.metrics import CATALOGUE
-from syncpoint.metrics.judge_numbers import judge_metric
+from syncpoint.metrics.judge_values import judge_metric
 from syncpoint.metrics.limits import PRESETS, metric_bound
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.page.navigator import build_group_brief

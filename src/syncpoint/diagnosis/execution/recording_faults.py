@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.weights.relations import distance
-from syncpoint.metrics.judge_numbers import judge_introduced
+from syncpoint.metrics.judge_values import judge_introduced
 from syncpoint.metrics.limits import PRESETS
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.model import Edge, Role, TensorKey
