@@ -20,7 +20,8 @@ from syncpoint.bisection.result import Bisected, Culprit, Cut
 from syncpoint.errors import InputError
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.model import Part
-from syncpoint.workflow.capture import GIVE_INPUTS, capture, inputs_of
+from syncpoint.runtimes.inputs.read_inputs import read_recorded_inputs
+from syncpoint.workflow.capture import GIVE_INPUTS, capture
 from syncpoint.workflow.resolve_sides import open_recording
 
 if TYPE_CHECKING:
@@ -56,12 +57,12 @@ def bisect(
     if out is not None and out.exists():
         raise InputError(f"{out} already exists", cure="choose another name with -o")
     reference_run = open_recording(reference)
-    target_inputs = inputs if inputs is not None else inputs_of(reference_run)
+    target_inputs = inputs if inputs is not None else read_recorded_inputs(reference_run)
     if target_inputs is None:
         raise InputError("there are no inputs to run the target with", cure=GIVE_INPUTS)
     guide, cutter = capture_guide(target, target_inputs, target_options, shapes)
     declared = guide.session.inputs() if isinstance(guide.session, Declares) else ()
-    samples = inputs_of(guide) or read_inputs(target_inputs, shapes, declared)
+    samples = read_recorded_inputs(guide) or read_inputs(target_inputs, shapes, declared)
     if reference_run is None:
         options = default_reference_options(reference, reference_options)
         reference_run = capture(reference, samples, **options)

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from syncpoint.run.events import EventSink
     from syncpoint.run.reader import Run
     from syncpoint.runtimes.inputs.shapes import InputShape
-    from syncpoint.runtimes.protocol import Inputs
 
 GIVE_INPUTS = "add --inputs, for example --inputs data.npz"
 
@@ -146,10 +145,3 @@ def capture_model(
 def describe_model(model: object) -> str:
     """The name of a model object in reports: its class."""
     return f"{type(model).__module__}.{type(model).__qualname__}"
-
-
-def inputs_of(run: Run | None) -> list[Inputs] | None:
-    """The inputs that a run was recorded with, one per sample; None if it has none."""
-    from syncpoint.runtimes.inputs.read_inputs import read_recorded_inputs
-
-    return (read_recorded_inputs(run) or None) if run is not None else None

@@ -78,7 +78,7 @@ class ComparisonSettings:
         if self.min_coverage is not None and not 0 <= self.min_coverage <= 1:
             raise InputError(f"min_coverage must be from 0 to 1, not {self.min_coverage!r}")
         if self.resume and self.out is None:
-            raise InputError("there is no folder of a comparison to resume", cure="name it with -o")
+            raise InputError("resume needs the folder of the comparison", cure="give it with -o")
 
     def as_names(self) -> dict[str, Any]:
         """The settings that the result depends on."""

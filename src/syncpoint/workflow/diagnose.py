@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syncpoint.errors import InputError, SyncpointError, Unsupported, describe_error
+from syncpoint.runtimes.inputs.read_inputs import read_recorded_inputs
 from syncpoint.supervision.report_to_supervisor import activity
-from syncpoint.workflow.capture import capture, describe_model, inputs_of, open_run
+from syncpoint.workflow.capture import capture, describe_model, open_run
 from syncpoint.workflow.recorded_model import attach_session, check_target_model
 
 if TYPE_CHECKING:
@@ -206,7 +207,7 @@ def _capture_again(
     inputs: list[Inputs] | None = None,
     **more_options: Any,
 ) -> Run:
-    samples = inputs if inputs is not None else inputs_of(run)
+    samples = inputs if inputs is not None else read_recorded_inputs(run)
     new_run: Run = capture(model, samples, **{**options, **more_options})
     return new_run
 
@@ -227,7 +228,7 @@ def _replay_outputs(
 
     if run.session is None:
         attach_session(run, model, options)
-    samples = inputs_of(run)
+    samples = read_recorded_inputs(run)
     if not isinstance(run.session, Replays) or samples is None:
         raise Unsupported(f"the runtime {run.info.runtime} cannot run a model with replaced values")
     with replay_with_values(run.session, samples, lambda key, _: values.get(key)) as (

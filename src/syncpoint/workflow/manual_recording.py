@@ -274,7 +274,7 @@ class Recording:
         """Return the value and the text of its axes, both checked before anything is recorded."""
         if not isinstance(name, str) or not name:
             raise InputError(
-                f"the name of a tensor must be a text that is not empty, not {repr(name)[:80]}"
+                f"the name of a tensor must be a non-empty string, not {repr(name)[:80]}"
             )
         try:
             array = to_recordable(value)
@@ -384,7 +384,7 @@ def _check_number(number: int | None, name: str) -> int:
     except TypeError:
         index = -1
     if index < 0:
-        raise InputError(f"{name} must be an integer from 0 on, not {repr(number)[:80]}")
+        raise InputError(f"{name} must be a non-negative integer, not {repr(number)[:80]}")
     return index
 
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from syncpoint.errors import InputError
-from syncpoint.workflow.capture import capture, inputs_of
+from syncpoint.runtimes.inputs.read_inputs import read_recorded_inputs
+from syncpoint.workflow.capture import capture
 
 if TYPE_CHECKING:
     from syncpoint.run.reader import Run
@@ -20,7 +21,7 @@ def attach_session(run: Run, model: object, options: Mapping[str, Any]) -> Run:
     """
     from syncpoint.run.model import Role
 
-    inputs = inputs_of(run)
+    inputs = read_recorded_inputs(run)
     if inputs is None:
         raise InputError(
             "the reference run has no recorded inputs, so its model cannot be run",
@@ -41,7 +42,7 @@ def attach_session(run: Run, model: object, options: Mapping[str, Any]) -> Run:
         detail = f"it has other values at {different[0]}" if different else "other ops or samples"
         raise InputError(
             f"this is not the model that the reference run was recorded from: {detail}",
-            cure="name the model of the recording with --reference-model, with the same options",
+            cure="give the model of the recording with --reference-model, with the same options",
         )
     run.session = rerun.session
     return run
@@ -52,7 +53,7 @@ def check_target_model(run: Run, model: object, options: Mapping[str, Any]) -> N
 
     Its values may differ: that may be the fault that the diagnosis looks for.
     """
-    inputs = inputs_of(run)
+    inputs = read_recorded_inputs(run)
     if inputs is None:
         return
     rerun = capture(model, inputs, **{**options, "record": "digest"})
@@ -62,6 +63,6 @@ def check_target_model(run: Run, model: object, options: Mapping[str, Any]) -> N
     if recorded_ops and 2 * shared < len(recorded_ops):
         raise InputError(
             "--target-model is not the model that the target was recorded from: "
-            f"it has only {shared} of its {len(recorded_ops)} ops",
-            cure="name the model of the recording with --target-model, with the same options",
+            f"it has only {shared} of the {len(recorded_ops)} ops of the recording",
+            cure="give the model of the recording with --target-model, with the same options",
         )

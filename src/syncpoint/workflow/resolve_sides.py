@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from syncpoint.comparison.events import CaptureSteps, Stage, Step
 from syncpoint.errors import InputError, NoShape
 from syncpoint.run.events import NULL_SINK, EventSink
-from syncpoint.workflow.capture import GIVE_INPUTS, capture_model, inputs_of, open_run
+from syncpoint.runtimes.inputs.read_inputs import read_recorded_inputs
+from syncpoint.workflow.capture import GIVE_INPUTS, capture_model, open_run
 from syncpoint.workflow.recorded_model import attach_session
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class ResolvedSide:
     @cached_property
     def samples(self) -> list[Inputs] | None:
         """The inputs that the run was recorded with, one per sample."""
-        return inputs_of(self.run)
+        return read_recorded_inputs(self.run)
 
 
 def open_sides(request: ComparisonRequest, events: EventSink = NULL_SINK) -> dict[str, OpenedSide]:
@@ -195,7 +196,7 @@ def _stored_path(store: Path, role: str) -> Path:
 
 def _choose_inputs(role: str, user_inputs: object, other: Run | None, is_retry: bool) -> object:
     """Choose the inputs of a side: those that the caller named, else those of the other side."""
-    inputs = inputs_of(other) if is_retry or user_inputs is None else user_inputs
+    inputs = read_recorded_inputs(other) if is_retry or user_inputs is None else user_inputs
     if inputs is None:
         raise InputError(f"there are no inputs to run the {role} with", cure=GIVE_INPUTS)
     return inputs
@@ -252,7 +253,7 @@ def find_named_inputs(request: ComparisonRequest, opened: Mapping[str, OpenedSid
     inputs = request.inputs
     if isinstance(inputs, str | Path) and is_run(Path(inputs)):
         # A run without inputs stays a path: reading it raises the right error.
-        return inputs_of(_find_side_recording(inputs, opened)) or inputs
+        return read_recorded_inputs(_find_side_recording(inputs, opened)) or inputs
     return inputs
 
 

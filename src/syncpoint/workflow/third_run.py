@@ -54,7 +54,7 @@ def add_third_run(
 def _capture_middle(target: ResolvedSide, request: ComparisonRequest, user_inputs: object) -> Run:
     inputs = user_inputs if user_inputs is not None else target.samples
     if inputs is None:
-        raise InputError("there are no inputs to run the model in between with", cure=GIVE_INPUTS)
+        raise InputError("there are no inputs for the model of --through", cure=GIVE_INPUTS)
     steps = has_steps(target.run) and can_record_steps(request.through, {})
     extra: dict[str, Any] = {"steps": True} if steps else {}
     run: Run = capture(request.through, inputs, shapes=request.shapes, **extra)

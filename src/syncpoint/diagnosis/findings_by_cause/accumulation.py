@@ -158,7 +158,7 @@ class Accumulation:
         if not _offers_dtype(case, finer) or case.reference is None or not final:
             return expected, None
         # The reference's inputs: the target's were rounded already.
-        inputs = read_recorded_inputs(case.reference) or None
+        inputs = read_recorded_inputs(case.reference)
         run = case.rerun("target", f"the target in {long_name(finer)}", inputs, dtype=finer)
         if run is None:
             return expected, None

@@ -133,13 +133,16 @@ def open_recorded_inputs(path: Path) -> list[Inputs]:
     return samples
 
 
-def read_recorded_inputs(run: Run) -> list[Inputs]:
-    """The inputs that a run recorded, one `Inputs` for each sample; empty if it has none."""
+def read_recorded_inputs(run: Run | None) -> list[Inputs] | None:
+    """The inputs that a run was recorded with, one `Inputs` for each sample; None if it has
+    none."""
+    if run is None:
+        return None
     samples: dict[Any, dict[str, Any]] = {}
     for tensor in run.tensors:
         if tensor.key.role is Role.MODEL_INPUT:
             _insert_at_path(samples.setdefault(tensor.key.part, {}), tensor, run.values(tensor))
-    return [_rebuild_inputs(samples[part]) for part in sorted(samples)]
+    return [_rebuild_inputs(samples[part]) for part in sorted(samples)] or None
 
 
 _PATH_STEP = re.compile(r'\[(?:(?P<index>\d+)|(?P<key>"(?:[^"\\]|\\.)*"))\]')
