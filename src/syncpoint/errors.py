@@ -122,8 +122,8 @@ def contain_exit() -> Iterator[None]:
         raise CaptureError(
             f"the model raised SystemExit({error.code!r})"
             + (f" at {location}" if location else "")
-            + " before it ran to its end",
-            cure="remove the call of sys.exit, exit or quit",
+            + " before it finished",
+            cure="remove the call to sys.exit, exit or quit",
         ) from error
 
 

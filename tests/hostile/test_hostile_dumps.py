@@ -53,8 +53,8 @@ def safetensors(path: Path, header: object, data: bytes = b"", length: int | Non
             b"short",
             "cut off: it should end at byte .*, and the file has",
         ),
-        ({"a": entry(4, 2, shape=[2])}, b"short", "not two rising numbers"),
-        ({"a": entry(-1, 4)}, b"short", "not two rising numbers"),
+        ({"a": entry(4, 2, shape=[2])}, b"short", "two increasing numbers"),
+        ({"a": entry(-1, 4)}, b"short", "two increasing numbers"),
         ({"a": entry(0, 4, shape=[5])}, b"long", "has 4 bytes, but U8 in shape \\[5\\] needs 5"),
         ({"a": entry(0, 4, shape=[-4])}, b"long", "an impossible shape"),
         ({"a": entry(0, 4, shape=[2**62, 2**62])}, b"long", "an impossible shape"),
@@ -68,7 +68,7 @@ def safetensors(path: Path, header: object, data: bytes = b"", length: int | Non
         (
             {"a": {"dtype": "U8", "shape": [4]}},
             b"long",
-            "not two rising numbers",
+            "two increasing numbers",
         ),
     ],
 )
@@ -158,9 +158,7 @@ def test_a_claim_that_deflate_cannot_keep_is_refused_before_memory_is_taken(tmp_
     text = f"{{'descr': '<f8', 'fortran_order': False, 'shape': ({2**28},)}}"
     path = npz(tmp_path / "a.npz", ("x.npy", header(text)), method=zipfile.ZIP_DEFLATED)
     patch(path, directory_entry(path) + 24, struct.pack("<I", 2**31 + 10))
-    refused(
-        NpzFile().open, path, match="declares 2147483658 bytes in .* deflate compresses at most"
-    )
+    refused(NpzFile().open, path, match="expand to 2147483658; deflate expands at most")
 
 
 def test_a_member_that_inflates_to_more_than_a_machine_should_take_is_refused(

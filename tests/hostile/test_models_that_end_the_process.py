@@ -109,11 +109,11 @@ def test_a_model_that_hangs_is_ended_by_the_time_limit(folder):
 def test_the_python_api_raises_a_capture_error(folder, how):
     # Other tests have modules of this name.
     net = SourceFileLoader("ends_net", str(folder / "net.py")).load_module()
-    with pytest.raises(CaptureError, match="before it ran to its end"):
+    with pytest.raises(CaptureError, match="before it finished"):
         sp.capture(net.Net(how), net.inputs())
-    with pytest.raises(CaptureError, match="before it ran to its end"):
+    with pytest.raises(CaptureError, match="before it finished"):
         sp.compare(net.Net(how), net.Net(), inputs=net.inputs())
-    with pytest.raises(CaptureError, match="before it ran to its end"):
+    with pytest.raises(CaptureError, match="before it finished"):
         sp.capture(net.Net(), f"{folder / 'net.py'}:bad_inputs")
 
 

@@ -171,7 +171,7 @@ class MsprobeTables:
                 problem = "is not an msProbe dump" if side.exists() else "does not exist"
                 raise InputError(
                     f"{side} {problem}: the msProbe table needs two msProbe dumps",
-                    cure="leave --msprobe-csv and --msprobe-xlsx out, or name msProbe dumps",
+                    cure="give two msProbe dumps, or leave out --msprobe-csv and --msprobe-xlsx",
                 )
 
     def write(self, comparison: Comparison) -> None:
@@ -202,12 +202,12 @@ def compare_dumps(
         paths = " ".join(path for path in positional if path)
         raise InputError(
             f"positional paths do not apply with -m: {paths}",
-            cure="name the folders by -tp and -gp",
+            cure="give the folders with -tp and -gp",
         )
     if flags.target_path is None or flags.golden_path is None:
         missing = "-tp" if flags.target_path is None else "-gp"
         raise InputError(
-            f"{missing} is missing", cure=f"name the folder of the dump files with {missing}"
+            f"{missing} is missing", cure=f"give the folder of the dump files with {missing}"
         )
     compare = api.compare_torchair if flags.mode == "torchair" else api.compare_offline
     return compare(flags.target_path, flags.golden_path, **_mode_arguments(flags), **options)

@@ -38,7 +38,7 @@ FILLS = {Colour.RED: "FFFFC7CE", Colour.YELLOW: "FFFFEB9C", Colour.GREEN: "FFC6E
 def require_xlsx(flag: str) -> None:
     """Fail before any work is done if the package for sheets is missing."""
     if find_spec("openpyxl") is None:
-        raise MissingExtra("openpyxl", "xlsx", f"sheets ({flag})")
+        raise MissingExtra("openpyxl", "xlsx", flag)
 
 
 def write_sheet(

@@ -218,7 +218,7 @@ def _show_outcomes(
     if len(outcomes) > 1 and files != options.ReportFiles():
         raise InputError(
             f"--csv, --json and --html take one comparison, but there are {len(outcomes)}",
-            cure="name the dumps of one rank or step, or leave out these options",
+            cure="give the dumps of one rank or step, or leave out these options",
         )
     codes = set()
     for outcome in outcomes:

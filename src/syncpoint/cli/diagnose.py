@@ -71,7 +71,7 @@ def diagnose(
     ):
         if settings and model is None:
             raise InputError(
-                f"--{side}-set needs --{side}-model", cure=f"name the model with --{side}-model"
+                f"--{side}-set needs --{side}-model", cure=f"give the model with --{side}-model"
             )
     exit_rule.check()
     diagnosed = api.diagnose(

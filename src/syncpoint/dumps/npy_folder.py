@@ -62,7 +62,9 @@ class NpyFolder:
             root = require_folder(path, "a folder of .npy files")
             names = sorted(_iter_npy_files(path), key=_natural_sort_key)
             if not names:
-                raise InputError(f"no .npy files in {path}", cure="name the folder that holds them")
+                raise InputError(
+                    f"no .npy files in {path}", cure="give the path of the folder that holds them"
+                )
         entries: list[ArrayEntry] = []
         layouts: dict[TensorKey, StoredLayout] = {}
         for name in names:

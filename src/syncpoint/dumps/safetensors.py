@@ -157,7 +157,7 @@ def _parse_entry(path: Path, name: str, body: object, start: int, size: int) -> 
         raise FormatError(f"{where} declares an impossible shape: {repr(shape)[:80]}", cure=_CURE)
     if not _is_natural_list(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
         raise FormatError(
-            f"{where} has data_offsets that are not two rising numbers: {repr(offsets)[:80]}",
+            f"data_offsets of {where} must be two increasing numbers, not {repr(offsets)[:80]}",
             cure=_CURE,
         )
     if start + offsets[1] > size:

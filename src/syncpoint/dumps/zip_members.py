@@ -81,14 +81,14 @@ def inflate_start(
     declared = member.file_size
     if declared > _MAX_RATIO * (member.compress_size + 1):
         raise FormatError(
-            f"{where} declares {declared} bytes in {member.compress_size} compressed ones; deflate"
-            f" compresses at most {_MAX_RATIO} times",
+            f"{where} declares that {member.compress_size} compressed bytes expand to {declared};"
+            f" deflate expands at most {_MAX_RATIO} times",
             cure="do not trust this file",
         )
     if declared > MAX_INFLATED:
         raise FormatError(
             f"{where} inflates to {declared} bytes, more than the limit of {MAX_INFLATED}",
-            cure="save it with np.savez, uncompressed, so that it can be mapped",
+            cure="save it with np.savez, without compression",
         )
     packed = os.pread(handle, min(member.compress_size, 2 * count), start)
     try:

@@ -91,7 +91,7 @@ def read_document(
     if format_name and body.get("format") != format_name:
         raise FormatError(
             f'{path} is not a {format_name} file: its key "format" is missing or has another value',
-            cure=f"name a {format_name} file",
+            cure=f"give the path of a {format_name} file",
         )
     schema = body.get("schema")
     if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:

@@ -13,6 +13,8 @@ from pathlib import Path
 
 from syncpoint.errors import FormatError, InputError, describe_error
 
+_OUTSIDE_CURE = "put the file itself into this folder"
+
 
 def path_inside(root: Path, name: str) -> Path:
     """Return the path of `name` below `root`; raise FormatError if it leads out of `root`."""
@@ -23,10 +25,10 @@ def path_inside(root: Path, name: str) -> Path:
         leads_out = not path.resolve().is_relative_to(root.resolve())
     except (OSError, RuntimeError) as error:  # a link in circles is a RuntimeError up to 3.12
         raise FormatError(
-            f"cannot resolve {name} inside {root}: {describe_error(error)}"
+            f"cannot resolve {name} inside {root}: {describe_error(error)}", cure=_OUTSIDE_CURE
         ) from error
     if leads_out:
-        raise FormatError(f"{name} leads out of its folder {root}")
+        raise FormatError(f"{name} leads out of its folder {root}", cure=_OUTSIDE_CURE)
     return path
 
 

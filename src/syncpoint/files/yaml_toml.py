@@ -54,7 +54,9 @@ def _read(path: Path, what: str) -> bytes:
     try:
         # Reading a pipe would block.
         if path.exists() and not path.is_file():
-            raise InputError(f"{what} must be a file, but {path} is not", cure="name a file")
+            raise InputError(
+                f"{what} must be a file, but {path} is not", cure="give the path of a file"
+            )
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:

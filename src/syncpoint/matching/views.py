@@ -78,9 +78,9 @@ class View:
             step = _STEP.match(self.text, position)
             if step is None or step[1] not in _STEPS:
                 raise InputError(
-                    f"{self.text!r} is not a view, which is a chain of"
+                    f"{self.text!r} is not a valid view: a view is a chain of"
                     f" {', '.join(f'{name}(...)' for name in _STEPS)}",
-                    cure="write for example transpose(0,3,1,2)",
+                    cure="write it like transpose(0,3,1,2)",
                 )
             numbers = tuple(int(n) for n in step[2].split(",") if n.strip())
             steps.append((step[1], numbers))

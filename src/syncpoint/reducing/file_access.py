@@ -19,7 +19,7 @@ from syncpoint.run.model import Tensor
 Stamp = tuple[int, int, int]
 """Size, modification time and inode of a file. It changes when the file changes."""
 
-CHANGED_FILE_CURE = "make sure that nothing is writing to it, then try again"
+CHANGED_FILE_CURE = "make sure that no other program changes the file, then try again"
 """The cure for a file that changes while it is read."""
 
 _MAX_FOLDER_DEPTH = 32
@@ -36,7 +36,7 @@ def open_data_file(path: Path) -> Iterator[int]:
     if path.is_symlink():
         raise FormatError(
             "the file is a symbolic link, and reduce reads only the files of the dump itself",
-            cure="copy the file to which it leads into the dump",
+            cure="replace the link by a copy of the file that it points to",
         )
     try:
         handle = open_regular(path)
@@ -92,7 +92,7 @@ def check_unchanged(path: Path, handle: int, stamp: Stamp) -> None:
         status = path.lstat()
     except OSError as error:
         raise FormatError(
-            f"the file disappeared while it was read: {describe_error(error)}",
+            f"the file disappeared while it was being read: {describe_error(error)}",
             cure=CHANGED_FILE_CURE,
         ) from error
     if stamp_of(os.fstat(handle)) != stamp or stamp_of(status) != stamp:

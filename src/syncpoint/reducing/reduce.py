@@ -145,7 +145,7 @@ class Reduction(FileReduction):
         if source is None:
             raise InputError(
                 f"{self.path} is not a run or a dump: no format recognises it",
-                cure="name a run or the folder of a dump",
+                cure="give the path of a run or of the folder of a dump",
             )
         return source
 

@@ -103,10 +103,10 @@ class FolderSource(DumpSource):
         super().__init__(path)
         self.format = format
         if format == "ascend" and is_tree(path) and len(find_step_folders(path)) > 1:
-            names = [leaf.name for leaf in find_step_folders(path)]
+            steps = find_step_folders(path)
             raise InputError(
-                f"{path} holds the dumps of {len(names)} steps; reduce takes one",
-                cure=f"name one of them, such as {names[0]}",
+                f"{path} holds the dumps of {len(steps)} steps, but reduce takes one",
+                cure=f"give the path of one step, such as {steps[0].path}",
             )
 
     def files(self) -> dict[str, Stamp]:

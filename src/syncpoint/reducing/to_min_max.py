@@ -103,7 +103,7 @@ class MinMaxReduction(FileReduction):
         elif not stamps and not outcome.files and not self.watch.enabled:
             raise InputError(
                 f"{self.path} has no .npy files and no device files (TYPE.OP.TASK.STREAM.TIME)",
-                cure="name the folder that holds such files",
+                cure="give the path of the folder that holds such files",
             )
 
     def _files(self) -> dict[str, Stamp]:

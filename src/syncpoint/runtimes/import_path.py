@@ -41,7 +41,7 @@ def load_object(reference: str) -> Any:  # any object of the user
     if match is None or not is_import_path(reference):
         raise InputError(
             f"{reference!r} is not package.module:attribute or file.py:attribute",
-            cure="name the file or module, a colon and the attribute",
+            cure="write the file or module, a colon and the attribute: net.py:make_net",
         )
     where, attribute = match["where"], match["attribute"]
     _make_importable(Path.cwd(), first=True)
@@ -85,7 +85,7 @@ def _load_module(name: str) -> ModuleType:
         if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
             raise InputError(
                 f"cannot import {name!r}: no module named {error.name!r}",
-                cure="run from the folder that holds it, or name its file: file.py:attribute",
+                cure="run from the folder that holds it, or give its file: file.py:attribute",
             ) from None
         raise _make_import_error(name, error) from error
     except (Exception, SystemExit) as error:
@@ -112,7 +112,7 @@ def _load_file(path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise InputError(
             f"Python cannot load {str(path)!r} as a module",
-            cure="name a .py file",
+            cure="give the path of a .py file",
         )
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
@@ -135,9 +135,9 @@ def _suggest_names(holder: object, name: str) -> str:
     public_names = [n for n in dir(holder) if not n.startswith("_")]
     near_names = difflib.get_close_matches(name, public_names, n=5, cutoff=0.5)
     if near_names:
-        return f"use one of the near names: {', '.join(near_names)}"
+        return f"use one of these similar names: {', '.join(near_names)}"
     return (
         f"use one of: {', '.join(public_names[:10])}"
         if public_names
-        else "name another module: this one is empty"
+        else "choose another module: this one has no public names"
     )

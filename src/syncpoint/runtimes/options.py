@@ -66,5 +66,5 @@ def _make_value_error(option: Option, value: OptionValue) -> InputError:
         expected = f"a value of type {option.type.__name__}"
     return InputError(
         f"the option {option.name} must be {expected}, not {value!r}",
-        cure=f"give such a value: {option.help}",
+        cure=f"correct it; {option.name} means: {option.help}",
     )

@@ -73,7 +73,7 @@ def find_runtime(model: object, name: str | None = None) -> Runtime:
             return candidate
     cure = f"give a model for one of: {', '.join(candidate.name for candidate in load_runtimes())}"
     if isinstance(model, str) and model.endswith(".py"):
-        cure = f"name the attribute that holds the model: {model}:attribute"
+        cure = f"add the attribute that holds the model: {model}:attribute"
     raise InputError(
         f"no runtime accepts {description}",
         cure=cure,

@@ -36,7 +36,7 @@ class AllowedFolders:
         for root in roots:
             if not root.is_dir():
                 raise InputError(
-                    f"{root} is not a folder", cure="name a folder that exists with --folder"
+                    f"{root} is not a folder", cure="give an existing folder with --folder"
                 )
         self.roots = tuple(dict.fromkeys(root.resolve() for root in roots))
         if out is not None and self._root_of(out.resolve()) is None:
@@ -50,7 +50,7 @@ class AllowedFolders:
         ]
         refusal = InputError(
             f"{text!r} is not a path in {' or '.join(names)}",
-            cure="name its folder on the command line: syncpoint session --folder DIR",
+            cure="allow its folder on the command line: syncpoint session --folder DIR",
         )
         if "\0" in text or not text.strip():
             raise refusal

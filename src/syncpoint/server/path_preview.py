@@ -66,7 +66,7 @@ def _preview(folders: AllowedFolders, text: str) -> PathPreview:
         return _build_preview(text, "folder", "a folder that is neither a run nor a dump")
     raise InputError(
         f"{path.name} is not a model, a run or a dump that Syncpoint can open",
-        cure="name one of these",
+        cure="choose one of these",
     )
 
 

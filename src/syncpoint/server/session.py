@@ -83,8 +83,8 @@ class ComparisonSession:
         spec = self.memory.load_request(folder)
         if spec is None or not can_resume(folder):
             raise InputError(
-                f"{text!r} is not an unfinished comparison that was begun on this page",
-                cure="resume it by its command with --resume",
+                f"{text!r} is not an unfinished comparison that was started on this page",
+                cure="resume it on the command line: add --resume to its command",
             )
         plan = RequestedComparison.of(spec, self.folders)
         return self.jobs.resume_folder(plan, self._command_builder(plan), spec, folder)
@@ -99,7 +99,8 @@ class ComparisonSession:
         spec = None if job is not None else self.memory.load_request(folder)
         if job is None and spec is None:
             raise InputError(
-                f"{text!r} is not a comparison that was begun on this page", cure="reload the page"
+                f"{text!r} is not a comparison that was started on this page",
+                cure="reload the page",
             )
         plan = job.plan if job is not None else RequestedComparison.of(spec, self.folders)  # type: ignore[arg-type]
         return self.unfinished.show(folder, plan)

@@ -182,9 +182,11 @@ class WorkerProcess:
         """Return why it ended without an event that says so, once it has ended."""
         cure = "read the last lines of the log"
         if self._exceeded:
-            return CaptureError(f"the models did not run to their end: {self._exceeded}", cure=cure)
+            return CaptureError(
+                f"running the models failed: {self._exceeded}", cure=f"raise this limit, or {cure}"
+            )
         event, cause = describe_end(self._process.returncode)
-        problem = f"the models did not run to their end: {event}"
+        problem = f"running the models failed: {event}"
         return CaptureError(problem, cure=f"{cause}; {cure}")
 
     def _kill_descendants(self) -> None:

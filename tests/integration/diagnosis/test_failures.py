@@ -150,7 +150,7 @@ def test_a_comparison_killed_in_its_diagnosis_opens_and_says_so(dumps, killed):
 
 
 def test_resume_finishes_the_diagnosis_and_then_there_is_nothing_left(dumps, killed):
-    with pytest.raises(InputError, match="--resume to finish its diagnosis"):
+    with pytest.raises(InputError, match="--resume to finish it"):
         sp.compare(*dumps, out=killed)
     found = sp.compare(*dumps, out=killed, resume=True)
     assert found.diagnosis == sp.compare(*dumps).diagnosis

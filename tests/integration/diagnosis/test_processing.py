@@ -140,7 +140,7 @@ def test_what_was_asked_for_by_name_and_cannot_be_done_is_an_error(tmp_path, wro
         "raw": ([*boom, "--raw", str(tmp_path / "none.npy")], "no such file for the raw sample"),
         "function": ([*boom, "--raw", str(tmp_path / "raw.npy")], "division by zero"),
         "target-model": (["--target-model", str(tmp_path / "no.py") + ":x"], "no.py"),
-        "other": (["--target-model", f"{models}:other"], "it has only 0 of its 1 ops"),
+        "other": (["--target-model", f"{models}:other"], "only 0 of the 1 ops"),
         "set": (["--target-set", "foo=1"], "--target-set needs --target-model"),
     }[wrong]
     done = syncpoint("diagnose", path, *said, cwd=tmp_path, code=2)

@@ -209,7 +209,7 @@ def test_a_finished_or_absent_comparison_with_resume(place, tmp_path):
         InputError, match=r"already contains a finished comparison.* syncpoint report"
     ):
         sp.compare(*both, out=place / "straight.cmp", resume=True)
-    with pytest.raises(InputError, match="no folder of a comparison to resume"):
+    with pytest.raises(InputError, match="resume needs the folder of the comparison"):
         sp.compare(*both, resume=True)
     sp.compare(*both, out=tmp_path / "new.cmp", resume=True)
     assert_same(tmp_path / "new.cmp", place / "straight.cmp")

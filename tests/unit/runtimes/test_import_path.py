@@ -30,7 +30,11 @@ def test_a_file_may_import_its_neighbours_and_have_a_taken_name(in_folder):
     [
         ("gone.py:x", InputError, "no such file: 'gone.py'; check the path"),
         ("no_such_module_x:y", InputError, "no module named 'no_such_module_x'"),
-        ("good.py:modle", InputError, "has no attribute 'modle'; use one of the near names: model"),
+        (
+            "good.py:modle",
+            InputError,
+            "has no attribute 'modle'; use one of these similar names: model",
+        ),
         ("good.py:zzz", InputError, "has no attribute 'zzz'; use one of: model"),
         ("raises.py:x", CaptureError, r"ZeroDivisionError: division by zero \(at .*raises.py:2\)"),
         ("exits.py:x", CaptureError, "SystemExit: 3"),

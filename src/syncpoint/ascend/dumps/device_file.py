@@ -322,7 +322,7 @@ class _NanoReader:
     def damage(self, expected: str) -> FormatError:
         """The error for bytes that are not what they should be."""
         return FormatError(
-            f"{self._where} is damaged: byte {self.position} does not begin {expected}",
+            f"{self._where} is damaged: its header should have {expected} at byte {self.position}",
             cure="copy it again, or dump it again",
         )
 
@@ -331,7 +331,7 @@ class _NanoReader:
         try:
             values = struct.unpack_from(form, self._header, self.position)
         except struct.error as error:
-            raise self.damage("a whole header") from error
+            raise self.damage("more fields") from error
         self.position += struct.calcsize(form)
         return values
 

@@ -96,7 +96,7 @@ def open_device_folder(
         raise InputError(
             f"{path} has no files named TYPE.OP.TASK.STREAM.TIME:"
             f" {listed.summary() or 'it is empty'}",
-            cure="name the folder that holds these files",
+            cure="give the path of the folder that holds such files",
         )
     dumped_ops = _with_names_of_siblings(dumped_ops)
     dumped_ops.sort(key=_sort_key)

@@ -163,7 +163,8 @@ def read_mapping(root: Path) -> Mapping[str, str]:
             )
         if names.setdefault(short, full) != full:
             raise FormatError(
-                f"{path} gives two names to the file {short[:40]}", cure="remove one of these lines"
+                f"line {number} of {path} gives the file {short[:40]} a second full name",
+                cure="remove the wrong line of the two",
             )
     return names
 

@@ -61,7 +61,7 @@ class GoldenFolder:
             raise InputError(
                 f"{path} has no files named OP.OUTPUT.TIME.npy:"
                 f" {listed.summary() or 'it is empty'}",
-                cure="name the folder that holds these files",
+                cure="give the path of the folder that holds such files",
             )
         ops, tensors = [], []
         odd: dict[TensorKey, StoredLayout] = {}

@@ -86,7 +86,9 @@ class RuleFile:
     def load(cls, path: Path | str) -> RuleFile:
         """Read the file; what is not such a file is a FormatError that says where."""
         path = Path(path)
-        with read_errors(f"the rule file {path}", cure="name the JSON that ATC wrote"):
+        with read_errors(
+            f"the rule file {path}", cure="give the path of the .json file that ATC wrote"
+        ):
             data = read_whole(path, _MAX_FILE_BYTES)
         body = parse_foreign_json(data, str(path))
         reading = _RuleReader(path.name)
@@ -112,7 +114,8 @@ class _RuleReader:
         self._object(body, where)
         if key not in body:
             raise FormatError(
-                f"{where} of {self.file} has no key {key!r}", cure="let ATC write the file again"
+                f"{where} of {self.file} has no key {key!r}",
+                cure="generate the file again with ATC",
             )
         return self.typed(body[key], kind, f"{key!r} in {where}")
 
@@ -132,7 +135,7 @@ class _RuleReader:
             name = kind_names.get(kind, "true or false")
             raise FormatError(
                 f"{what} of {self.file} must be {name}, not {_json_kind(value)}",
-                cure="let ATC write the file again",
+                cure="generate the file again with ATC",
             )
         return value
 
@@ -140,7 +143,7 @@ class _RuleReader:
         if not isinstance(body, dict):
             raise FormatError(
                 f"{where} of {self.file} must be an object, not {_json_kind(body)}",
-                cure="let ATC write the file again",
+                cure="generate the file again with ATC",
             )
 
     def op(self, body: Any, where: str, graph: str) -> OpRule:
@@ -174,7 +177,7 @@ class _RuleReader:
         if not colon or not (sign.isascii() and sign.isdecimal()) or len(sign) > 9:
             raise FormatError(
                 f"an input of {where} of {self.file} must be producer:number, not {text[:80]}",
-                cure="let ATC write the file again",
+                cure="generate the file again with ATC",
             )
         index = int(number)
         return (producer, index) if index >= 0 else None
@@ -290,7 +293,7 @@ def load_rule_files(path: Path) -> dict[str, RuleFile]:
             rule_files[graph] = rule
     if not rule_files:
         raise InputError(
-            f"{path} has no rule files (.json)", cure="name the folder that holds them"
+            f"{path} has no rule files (.json)", cure="give the path of the folder that holds them"
         )
     return rule_files
 

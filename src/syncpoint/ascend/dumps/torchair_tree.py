@@ -101,7 +101,7 @@ def find_tree(root: Path, flag: str) -> Tree:
         state = "is a file" if root.exists() else "does not exist"
         raise InputError(
             f"{flag} takes the folder of a TorchAir dump, but {root} {state}",
-            cure=f"name that folder with {flag}",
+            cure=f"give the path of that folder with {flag}",
         )
     folders: dict[DumpKind, list[tuple[str, tuple[str, ...]]]] = {kind: [] for kind in DumpKind}
     graphs: list[GraphFile] = []
@@ -122,7 +122,7 @@ def find_tree(root: Path, flag: str) -> Tree:
         raise InputError(
             f"{root} ({flag}) has no files of a GE dump (TYPE.OP.TASK.STREAM.TIME) or of an FX dump"
             " (NODE-TARGET.INPUT|OUTPUT.N.TIME.npy)",
-            cure=f"name the folder that holds such files with {flag}",
+            cure=f"give the path of the folder that holds such files with {flag}",
         )
     graphs.sort(key=lambda g: (g.number, g.path))
     if folders[DumpKind.GE]:
@@ -155,7 +155,7 @@ def _walk(root: Path) -> list[tuple[str, list[str]]]:
             raise InputError(
                 f"{root} has more than {_MAX_DEPTH} folders inside each other, or more than"
                 f" {_MAX_FOLDERS} in all",
-                cure="name the folder of the dump",
+                cure="give the path of the dump itself",
             )
         listing.append(("" if relative == "." else relative, sorted(files)))
     return listing

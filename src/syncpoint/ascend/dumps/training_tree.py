@@ -44,7 +44,7 @@ def find_step_folders(path: Path) -> list[StepFolder]:
     if not folders:
         raise InputError(
             f"{path} has no folders DEVICE/MODEL/ID/STEP with dump files",
-            cure="name the folder that holds these folders",
+            cure="give the path of the folder that holds such folders",
         )
     return folders
 

@@ -61,7 +61,7 @@ def find_dumps(path: Path) -> tuple[list[Place], list[str]]:
         if ranks and processes:
             raise FormatError(
                 f"{folder} holds folders of ranks (rank0) and of processes (proc1)",
-                cure="name a folder that holds only one of the two",
+                cure="give the path of a folder that holds only one of the two",
             )
         if len(processes) > 1:
             note = "processes have no rank: they are numbered in the order of their process ids"

@@ -34,7 +34,9 @@ class MsprobeDump:
         """Open all dumps at the path, each as a part of the run; values are not read."""
         places, notes = files.find_dumps(path)
         if not places:
-            raise InputError(f"{path} holds no dump.json", cure="name the folder that holds it")
+            raise InputError(
+                f"{path} holds no dump.json", cure="give the path of the folder that holds it"
+            )
         root = path if path.is_dir() else path.parent
         builder = MsprobeRunBuilder(root=root)
         tasks, levels = set(), set()

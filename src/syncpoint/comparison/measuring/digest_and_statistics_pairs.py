@@ -190,7 +190,7 @@ def tensor_statistics(sides: Sides, side: int, tensor: Tensor, view: str) -> Sta
         or max(recorded.nan, 0) + max(recorded.inf, 0) > recorded.count
     ):
         raise FormatError(
-            f"the statistics of {tensor.key} do not fit its {tensor.count} elements: they are of"
+            f"the statistics of {tensor.key} do not fit its {tensor.count} elements: they describe"
             f" {recorded.count} elements, {recorded.nan} NaN and {recorded.inf} infinite",
             cure="record the run again",
         )

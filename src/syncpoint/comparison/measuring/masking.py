@@ -91,17 +91,16 @@ class Masks:
                 values = run.values(tensor)
                 if values.dtype.kind not in "biuf" or not np.isin(values, (0, 1)).all():
                     raise InputError(
-                        f"the mask {name!r} must contain only 0 and 1, but (dtype {tensor.dtype})"
-                        " it contains other values",
-                        cure="name another tensor in the map",
+                        f"the mask {name!r} (dtype {tensor.dtype}) has values other than 0 and 1",
+                        cure="choose another tensor as mask in the map file (--map)",
                     )
                 self._mask_values[name, tensor.key.part] = values
             if mask_tensors:
                 return
         raise InputError(
-            f"the mask {name!r} is no input or op output with values, neither in the reference nor"
-            " in the target",
-            cure="list the names of a run with syncpoint inspect",
+            f"there is no tensor for the mask {name!r}: neither run has a model input or op output"
+            " of this name with recorded values",
+            cure="list the names of a run with: syncpoint inspect RUN",
         )
 
 

@@ -193,14 +193,17 @@ class ProgressLog:
         folder = self._folder
         # A saved comparison that still has a log was interrupted during its diagnosis.
         undiagnosed = is_comparison(folder) and self._path.is_file()
-        if is_comparison(folder) and not (resume and undiagnosed):
+        if undiagnosed and not resume:
+            raise InputError(
+                f"{folder} contains a comparison whose diagnosis was interrupted",
+                cure="add --resume to finish it, or give another folder with -o",
+            )
+        if is_comparison(folder) and not undiagnosed:
             cure = (
                 f"show it with: syncpoint report {folder}"
                 if resume
                 else "give another folder with -o"
             )
-            if undiagnosed:
-                cure = f"add --resume to finish its diagnosis, or {cure}"
             raise InputError(f"{folder} already contains a finished comparison", cure=cure)
         if self._path.is_file():
             if not resume:
@@ -222,8 +225,8 @@ class ProgressLog:
         for number, (kind, body) in enumerate(journal.frames):
             if (kind == "asked") is not (number == 0):
                 raise FormatError(
-                    f"{where} must start with the request of the comparison and contain it once;"
-                    f" frame {number} is of kind {kind[:40]!r}",
+                    f"{where} is damaged: the settings of the comparison must be its first entry"
+                    f" and no other, but entry {number} is {kind[:40]!r}",
                     cure=_RESTART_CURE,
                 )
             if number == 0:

@@ -69,7 +69,7 @@ def run_pipeline(pipeline: object, sample: object) -> dict[str, NDArray[Any]]:
     if not callable(function):
         raise InputError(
             f"the preprocessing function is not callable: {repr(pipeline)[:80]}",
-            cure="name a function as file.py:function",
+            cure="give a function as file.py:function",
         )
     try:
         outputs = function(sample)

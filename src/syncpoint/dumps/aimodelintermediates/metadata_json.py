@@ -17,7 +17,7 @@ from syncpoint.files.untrusted_json import parse_json
 MAX_METADATA = 256 << 20
 """Bytes of the largest file that is read."""
 _MAX_PATH_CHARACTERS = 400
-_CURE = "write the folder again"
+_CURE = "create the .aimodelintermediates folder again"
 _NUMBER = re.compile(r"_(\d{1,18})\.npy$")
 
 
@@ -59,7 +59,7 @@ def read_metadata(path: Path) -> dict[str, Any]:
         if not isinstance(body, dict) or not isinstance(body.get(category), dict):
             raise FormatError(
                 f"{path} has no {category}; inputs, outputs and intermediates are expected",
-                cure="name the metadata.json of an .aimodelintermediates folder",
+                cure="give the path of an .aimodelintermediates folder",
             )
     categories: dict[str, Any] = body
     return categories
@@ -121,7 +121,7 @@ def parse_coreai_outputs(body: dict[str, Any], path: Path) -> dict[str, list[lis
         ]
         if not all(type(n) is int for n in numbers):
             raise FormatError(
-                f"{where} have an output whose operations are not numbers", cure=_CURE
+                f"an output in {where} has an id or index that is not an integer", cure=_CURE
             )
         name = names.get((str(row.get("source_level")), int(str(numbers[0]))))
         if name is not None and row.get("target_level") == "coreai":
@@ -130,12 +130,12 @@ def parse_coreai_outputs(body: dict[str, Any], path: Path) -> dict[str, list[lis
 
 
 def _parse_entry(name: str, category: str, entry: object, path: Path) -> MetadataEntry:
-    where = f"{name[:80]!r} of {path}"
+    where = f"{name[:80]!r} in {path}"
     if not name.isprintable() or not name:
         # Tables, terminals and JSON cannot hold what is not text.
         raise FormatError(
             f"{path} has an op with a name that is not printable: {ascii(name)[:80]}",
-            cure="rename the op in the model and write the folder again",
+            cure="rename the op in the model, then create the folder again",
         )
     entry = _require_object(entry, where)
     texts = {}
@@ -143,13 +143,13 @@ def _parse_entry(name: str, category: str, entry: object, path: Path) -> Metadat
         texts[key] = entry.get(key, "")
         if not isinstance(texts[key], str) or not texts[key].isprintable():
             raise FormatError(
-                f"{key} of {where} is not printable text: {repr(texts[key])[:80]}", cure=_CURE
+                f"{key} of {where} must be printable text, not {repr(texts[key])[:80]}", cure=_CURE
             )
     length = len(texts["data_file"])
     if not 0 < length <= _MAX_PATH_CHARACTERS:
         raise FormatError(
-            f"data_file of {where} has {length} characters; 1 to {_MAX_PATH_CHARACTERS} are"
-            " possible",
+            f"data_file of {where} must have 1 to {_MAX_PATH_CHARACTERS} characters, but has"
+            f" {length}",
             cure=_CURE,
         )
     shape, numel = entry.get("shape"), entry.get("numel")

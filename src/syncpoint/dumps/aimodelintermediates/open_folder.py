@@ -39,7 +39,7 @@ _UNNUMBERED_OUTPUTS = (
     "the file does not say which model output is which;"
     " they are compared as outputs of the ops that computed them"
 )
-_CURE = "write the folder again"
+_CURE = "create the .aimodelintermediates folder again"
 NAME = "aimodelintermediates"
 
 

@@ -27,7 +27,7 @@ Array = NDArray[Any]
 
 KEY = "syncpoint"
 SCHEMA = 1
-_CURE = "write the folder again"
+_CURE = "create the .aimodelintermediates folder again"
 _OP_DEFAULTS: Mapping[str, Any] = {
     "inputs": [],
     "attributes": {},

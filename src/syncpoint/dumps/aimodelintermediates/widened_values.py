@@ -72,8 +72,9 @@ def _narrow(wide: Array, tensor: Tensor) -> Array:
     same = (back == wide) | ((back != back) & (wide != wide))
     if not same.all():
         raise FormatError(
-            f"{int(same.size - np.count_nonzero(same))} values of {tensor.key} in {tensor.shard} do"
-            f" not fit into {dtype}, the type in its metadata",
+            f"metadata.json declares {dtype} for {tensor.key}, but"
+            f" {int(same.size - np.count_nonzero(same))} of its values in {tensor.shard} cannot be"
+            f" represented exactly in {dtype}",
             cure="correct its torch_dtype in metadata.json",
         )
     narrow.flags.writeable = False

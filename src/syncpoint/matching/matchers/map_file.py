@@ -144,7 +144,8 @@ def _read_pin(entry: Any, where: str) -> Pin:
     view, regex = entry.get("view", ""), entry.get("regex", False)
     if not isinstance(view, str) or not isinstance(regex, bool):
         raise FormatError(
-            f"view must be a text and regex true or false in a pair of {where}: {repr(entry)[:60]}",
+            f"in a pair of {where}, view must be text and regex must be true or false:"
+            f" {repr(entry)[:60]}",
             cure=_CURE,
         )
     pattern = Pattern(target, where) if regex else None
@@ -155,7 +156,7 @@ def _read_dims(content: Any, where: str) -> tuple[AxisNames, ...]:
     cure = "write dims: {target: {'conv.*': n h w c}, reference: {'conv.*': n c h w}}"
     if not isinstance(content, dict) or set(content) - set(_SIDES):
         raise FormatError(
-            f"dims in {where} must have the keys target and reference: {repr(content)[:60]}",
+            f"dims in {where} may only have the keys target and reference: {repr(content)[:60]}",
             cure=cure,
         )
     axis_names = []

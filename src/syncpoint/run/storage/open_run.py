@@ -44,7 +44,7 @@ def open_run(path: Path) -> Run:
             return _open_from_journal(path)
     raise InputError(
         f"{path} is not a run folder: it has neither {RUN_JSON} nor {JOURNAL}",
-        cure="name a run folder, or record one with: syncpoint capture MODEL -o NAME.run",
+        cure="give the path of a run folder, or record one: syncpoint capture MODEL -o NAME.run",
     )
 
 
@@ -52,8 +52,12 @@ def _open_from_tables(path: Path) -> Run:
     document = read_run_json(path / RUN_JSON)
     return Run(
         document.info,
-        parse_record(read_ops, _open_table(path, OPS, document, "ops"), OPS),
-        parse_record(read_tensors, _open_table(path, TENSORS, document, "tensors"), TENSORS),
+        parse_record(read_ops, _open_table(path, OPS, document, "ops"), str(path / OPS)),
+        parse_record(
+            read_tensors,
+            _open_table(path, TENSORS, document, "tensors"),
+            str(path / TENSORS),
+        ),
         FileStore(path),
         path=path,
         source=Sources(path, records=document.files).text,

@@ -31,7 +31,7 @@ from syncpoint.run.model import (
 from syncpoint.run.storage.record_checks import check_op_key, check_tensor
 
 T = TypeVar("T")
-_CURE = "it may be damaged or of another version: create it again"
+_CURE = "the file may be damaged, or written by another version of Syncpoint: create it again"
 
 
 def to_plain_json(value: object) -> object:

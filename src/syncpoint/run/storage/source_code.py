@@ -88,7 +88,9 @@ class Sources:
             return None
         if not _SNAPSHOT.fullmatch(name):
             raise FormatError(
-                f"{INDEX} has the invalid file name {repr(name)[:80]} for {file}", cure=_CURE
+                f"{self._folder / INDEX} has an invalid file name for the copy of {file}:"
+                f" {repr(name)[:80]}",
+                cure=_CURE,
             )
         path = path_inside(self._folder, name)
         try:

@@ -23,7 +23,7 @@ def load_asset(path: Path) -> AIModelAsset:
     # Core AI ends the process when it loads a damaged asset.
     if not AIModelAsset.is_valid(path):
         raise InputError(
-            f"{path} is not a Core AI asset (a folder without a program or metadata)",
+            f"{path} is not a Core AI asset: its program or its metadata is missing or damaged",
             cure="copy it again, or convert the model again",
         )
     code, digest = path / "main.mlirb", path / "main.hash"

@@ -228,8 +228,8 @@ def check_torch_internals() -> None:
 
 def _unsupported_torch(difference: str) -> Unsupported:
     return Unsupported(
-        f"the inductor of torch {torch.__version__} cannot be watched, as that of 2.13 can:"
-        f" {difference}",
+        "values inside compiled code cannot be recorded with this version of torch"
+        f" ({torch.__version__} instead of 2.13): {difference}",
         cure=_FALLBACK_CURE,
     )
 

@@ -40,7 +40,7 @@ def parse_inductor_config(options: Mapping[str, Any]) -> dict[str, Any]:
             raise InputError(
                 f"torch._inductor.config has no setting {name!r}",
                 cure=(
-                    f"use one of the near names: {', '.join(near_names)}"
+                    f"use one of these similar names: {', '.join(near_names)}"
                     if near_names
                     else "check the name in torch._inductor.config"
                 ),

@@ -47,7 +47,7 @@ class InductorSession(TorchSession):
         if loaded_model.exported is not None or loaded_model.script is not None:
             raise Unsupported(
                 "an exported program or TorchScript cannot be compiled by torch.compile",
-                cure="name the code that makes the model: file.py:attribute",
+                cure="give the code that makes the model: file.py:attribute",
             )
         self._compilations: dict[Any, Compilation] = {}
         self._programs_by_part: dict[Part, list[TorchProgram]] = {}

@@ -197,7 +197,10 @@ def _slice_graph(inputs: Mapping[ir.Value, Edge], outputs: list[ir.Value]) -> Re
         if value.is_initializer() or (producer is not None and is_constant(producer)):
             parameters[value] = None
         elif producer is None:
-            raise InputError(f"the region reads {value.name}, which is not among its inputs")
+            raise InputError(
+                "the ops cannot be run on their own: they also read the graph input"
+                f" {value.name!r}, for which no value was passed"
+            )
         elif producer not in nodes:
             nodes[producer] = None
             pending += [v for v in producer.inputs if v is not None and v.name]
@@ -205,7 +208,10 @@ def _slice_graph(inputs: Mapping[ir.Value, Edge], outputs: list[ir.Value]) -> Re
     graph = last.graph if last is not None else None
     ordered_nodes = [node for node in graph or () if node in nodes]
     if len(ordered_nodes) != len(nodes):
-        raise InputError("the ops of the region belong to several graphs")
+        raise InputError(
+            "the ops cannot be run on their own: they are in several graphs (a graph and its"
+            " sub-graphs)"
+        )
     return RegionOps(tuple(ordered_nodes), used_inputs, tuple(outputs), tuple(parameters))
 
 

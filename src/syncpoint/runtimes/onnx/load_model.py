@@ -179,14 +179,14 @@ def _check_external(tensor: onnx.TensorProto, folder: Path, model: str) -> None:
     path = folder / location
     if not path.is_file():
         raise InputError(
-            f"no such file: {location!r} beside {model}, which holds the weights {tensor.name}",
-            cure="keep the files of a model together",
+            f"no such file: {location!r}, which should hold the weights {tensor.name} of {model}",
+            cure=f"copy it to {folder}, the folder of the model",
         )
     if not path.resolve().is_relative_to(folder.resolve()):
         raise FormatError(
-            f"the weights of {model} must be in a file beside it, but {location!r} is a link that"
-            " leads out of its folder",
-            cure="put the file itself beside the model",
+            f"the weights of {model} must be in a file beside it, but {location!r} is a link to a"
+            " file in another folder",
+            cure="replace the link by the file itself",
         )
     size = path.stat().st_size
     try:
@@ -195,12 +195,13 @@ def _check_external(tensor: onnx.TensorProto, folder: Path, model: str) -> None:
         needed = _count_bytes(tensor)
     except ValueError as error:
         raise FormatError(
-            f"offset or length of {tensor.name} is invalid: {error}", cure="save the model again"
+            f"invalid offset, length or shape of the weights {tensor.name} of {model}: {error}",
+            cure="save the model again",
         ) from None
     if min(offset, length) < 0 or offset + length > size or length != needed:
         raise FormatError(
-            f"{tensor.name} needs {needed} bytes, but has {length} bytes at offset {offset} of"
-            f" {location!r}, a file of {size} bytes",
+            f"the weights {tensor.name} of {model} need {needed} bytes, but have {length} bytes at"
+            f" offset {offset} of {location!r}, a file of {size} bytes",
             cure="copy the file again, or save the model again",
         )
 

@@ -33,7 +33,7 @@ class OnnxRuntime:
     name = "onnxruntime"
     extra = "onnx"
     fused_types = ("com.microsoft.",)
-    fusion_advice = "run with optimization=disabled, or name the optimizer in disabled_optimizers"
+    fusion_advice = "run with optimization=disabled, or add the optimizer to disabled_optimizers"
 
     def version(self) -> str | None:
         """Version of ONNX Runtime, or None when it is not installed."""

@@ -125,10 +125,13 @@ def _detect_file_kind(path: Path) -> str:
         return "script"
     reason, cure = "it is an unknown archive", "write it with torch.export.save or torch.jit.save"
     if any(name.startswith("data/aotinductor/") for name in member_names):
-        reason, cure = "it is a package of AOTInductor", "name the program it was compiled from"
+        reason, cure = (
+            "it is a package of AOTInductor",
+            "give the program from which it was compiled",
+        )
     elif "data.pkl" in member_names:
         reason = "it is a file of torch.save, with weights or a pickled module"
-        cure = "name the code that makes the model: file.py:attribute"
+        cure = "give the code that makes the model: file.py:attribute"
     elif not member_names:
         reason = "it is not a ZIP file, or a damaged one"
     raise InputError(
@@ -181,7 +184,7 @@ def _adapt_module(
     except Exception as error:
         raise CaptureError(
             f"torch.jit cannot save and load {name}, because it raised {one_line(error)}",
-            cure="name the code that makes the model: file.py:attribute",
+            cure="give the code that makes the model: file.py:attribute",
         ) from error
     return LoadedModel(
         name=name,

@@ -38,14 +38,15 @@ def is_repro(path: str) -> bool:
 
 def load_repro(path: str) -> Repro:
     """Load the module and its arguments; this executes the file."""
+    import torch
     from torch._dynamo.debug_utils import InputReader, NopInputReader
 
     module, load_args = (load_object(f"{path}:{name}") for name in _ATTRIBUTES)
     version = getattr(load_args, "_version", None)
     if version != 0:
         raise InputError(
-            f"{path} has load_args._version = {version!r}, not 0",
-            cure="write the repro with another version of torch",
+            f"{path} is of version {version!r} (load_args._version); only version 0 can be read",
+            cure=f"let the installed torch {torch.__version__} write it again",
         )
     folder = _find_save_dir(Path(path))
     if folder is not None and not Path(folder).is_dir():

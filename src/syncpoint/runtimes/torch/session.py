@@ -199,7 +199,7 @@ class TorchSession(BaseSession):
             program = self._find_program(args, kwargs) if not self._options.get("steps") else None
             if program is None:
                 raise Unsupported(
-                    "replay needs a model that torch.export takes, without steps:"
+                    "replay needs a model that torch.export can export, without the option steps:"
                     f" {self._fallback or 'the option steps is set'}",
                     cure="use --introduced local",
                 )

@@ -207,8 +207,8 @@ def _copy_model(model: nn.Module, loaded_model: LoadedModel, shares: bool = True
         return copy.deepcopy(model, shared)
     except Exception as error:
         raise CaptureError(
-            f"cannot copy {loaded_model.title}, so its steps would change it: copying raised"
-            f" {one_line(error)}",
+            f"running the steps needs a copy of {loaded_model.title}, because they change it, but"
+            f" copying it raised {one_line(error)}",
             cure="give it as an exported program",
         ) from error
 

@@ -76,8 +76,7 @@ class TorchCutter:
         program = self._session.program_of(part)
         if program is None or program.module is None:
             raise Unsupported(
-                "the model cannot be cut: torch.export does not take it, so it is recorded"
-                " while it runs",
+                "the model cannot be cut, because torch.export cannot export it",
                 cure="bisect an exported part of it",
             )
         graph = Graph()

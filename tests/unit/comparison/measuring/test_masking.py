@@ -93,7 +93,7 @@ def test_what_is_masked_wholly_or_by_what_does_not_fit_is_no_pass():
 
 
 def test_a_mask_that_is_none_is_refused():
-    with pytest.raises(InputError, match="'nobody' is no input or op output"):
+    with pytest.raises(InputError, match="no tensor for the mask 'nobody'"):
         compared(REFERENCE, REFERENCE, {"a": "nobody"})
     with pytest.raises(InputError, match="0 and 1"):
         compared(REFERENCE, REFERENCE, {"a": "bias"}, [("bias", np.array([0.0, -1e9]))])

@@ -199,7 +199,9 @@ def test_a_label_that_would_round_the_values_is_an_error_not_a_rounding(tmp_path
     label = {"torch_dtype": "torch.bfloat16"}
     path = folder(tmp_path / "a.aimodelintermediates", intermediates={"n": (0, X, label)})
     run = open_dump(path)
-    with pytest.raises(FormatError, match=r"6 values of n .*not fit into bf16.*correct its"):
+    with pytest.raises(
+        FormatError, match=r"6 of its values .* cannot be represented exactly in bf16.*correct its"
+    ):
         run.values(run.tensors[0])
 
 

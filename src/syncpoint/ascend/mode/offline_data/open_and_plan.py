@@ -76,7 +76,9 @@ def _open(path: Path, flag: str) -> tuple[Run, str]:
     """Open a folder; also return whether it is of a device or of the original model."""
     if not path.is_dir():
         problem = "is not a folder" if path.exists() else "does not exist: no such folder"
-        raise InputError(f"{path} {problem}", cure=f"name a folder of dump files with {flag}")
+        raise InputError(
+            f"{path} {problem}", cure=f"give the path of a folder of dump files with {flag}"
+        )
     for dump_format, kind in ((DeviceFolder(), "device"), (GoldenFolder(), "original")):
         if dump_format.sniff(path):
             return open_as(dump_format, path), kind
@@ -85,7 +87,7 @@ def _open(path: Path, flag: str) -> tuple[Run, str]:
         return open_as(GoldenFolder(), path), "original"
     raise InputError(
         f"{path} has neither dump files of a device nor {{op}}.{{output}}.{{time}}.npy files",
-        cure=f"name the folder that holds the files themselves with {flag}",
+        cure=f"give the path of the folder that holds such files with {flag}",
     )
 
 

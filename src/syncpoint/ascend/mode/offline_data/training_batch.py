@@ -32,8 +32,8 @@ def compare_all(flags: OfflineFlags, choice: Choice, progress: Progress | None) 
         )
     if flags.fusion_rule is None or not flags.fusion_rule.is_dir():
         raise InputError(
-            "a tree of training dumps needs -fr with a folder of rule files, not"
-            f" {flags.fusion_rule or 'none'}",
+            "a tree of training dumps needs -fr with a folder of rule files"
+            + (f", but {flags.fusion_rule} is not a folder" if flags.fusion_rule else ""),
             cure=_MAKE_RULES,
         )
     rule_files = load_rule_files(flags.fusion_rule)
@@ -43,8 +43,9 @@ def compare_all(flags: OfflineFlags, choice: Choice, progress: Progress | None) 
     ]
     if not compared:
         raise InputError(
-            f"no rule file is for one of {', '.join(sorted({leaf.model for leaf in last_steps}))};"
-            f" the rule files are for {', '.join(rule_files)}",
+            "there is no rule file for any of the models"
+            f" {', '.join(sorted({leaf.model for leaf in last_steps}))}, only for"
+            f" {', '.join(rule_files)}",
             cure=_MAKE_RULES,
         )
     names = [f"{leaf.device}_{leaf.model}_{leaf.step}_" for leaf, _ in compared]

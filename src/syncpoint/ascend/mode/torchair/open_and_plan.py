@@ -69,7 +69,7 @@ def _match_ranks(target: Tree, golden: Tree) -> Tree:
         raise InputError(
             f"the dumps have no rank in common: {_ranks_text(target)} in {target.root},"
             f" {_ranks_text(golden)} in {golden.root}",
-            cure="name the folder of one rank on each side",
+            cure="give the path of one rank on each side",
         )
     return golden
 

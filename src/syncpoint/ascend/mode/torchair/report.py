@@ -161,8 +161,8 @@ def write_xlsx(path: Path, flags: TorchairFlags, lines: Sequence[TorchairLine]) 
     """Write the report as a sheet, each line in the colour of its verdict."""
     if len(lines) >= MAX_ROWS:
         raise InputError(
-            f"--xlsx can hold fewer than {MAX_ROWS} lines, but the report has {len(lines)}",
-            cure="use the CSV",
+            f"an .xlsx file can hold at most {MAX_ROWS - 1} lines, but the report has {len(lines)}",
+            cure="leave out --xlsx and use the CSV",
         )
     header, body = _table(flags, lines)
     colours = (report_manual.colour(line) for line in lines)
