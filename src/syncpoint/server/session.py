@@ -18,7 +18,7 @@ from syncpoint.page.overview import CHOOSABLE_METRICS
 from syncpoint.server.allowed_files import AllowedFolders
 from syncpoint.server.comparison_library import Library
 from syncpoint.server.form_request import RequestedComparison, find_warnings, preview_side
-from syncpoint.server.jobs import Job, JobQueue
+from syncpoint.server.job_queue import Job, JobQueue
 from syncpoint.server.model_check import ModelChecks
 from syncpoint.server.output_folders import free_output_path
 from syncpoint.server.past_comparisons import PastList

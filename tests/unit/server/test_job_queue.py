@@ -231,7 +231,7 @@ def test_what_a_dead_server_ran_ends_too(tmp_path):
 def test_what_was_measured_before_a_cancellation_is_gone_on_from(tmp_path, monkeypatch):
     from syncpoint.server.allowed_files import AllowedFolders
     from syncpoint.server.form_request import RequestedComparison
-    from syncpoint.server.jobs import JobQueue
+    from syncpoint.server.job_queue import JobQueue
     from syncpoint.server.session_schema import SessionSpec
 
     write_dumps(tmp_path)
