@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -154,7 +155,8 @@ def load_limits(path: Path) -> Limits:
 def metric_bound(metric: str, numbers: Numbers, limits: Limits, level: int) -> float | None:
     """The limit of a metric, derived from those of psnr and sqnr so that colours agree.
 
-    `level` 0 is the bound of close, 1 of moderate; None if the metric has no limit.
+    `level` 0 is the bound of close, 1 of moderate; None if the metric has no limit, or one that
+    float64 cannot hold.
     """
     peak = numbers["peak"] or 0.0
     signal = float(10.0 ** (-limits.sqnr[level] / 20))
@@ -168,7 +170,7 @@ def metric_bound(metric: str, numbers: Numbers, limits: Limits, level: int) -> f
         relative = 6 * 10.0 ** (-limits.psnr[level] / 20) + unit_of(limits)
         return float(_BULK_MAX_ABS_SLACK * (numbers.get("outliers_from") or 0.0) * relative)
     if metric == "mse":
-        return rmse * rmse
+        return rmse * rmse if rmse * rmse < inf else None
     if metric == "rmse":
         return rmse
     if metric == "mae":

@@ -110,7 +110,7 @@ class LevelJudge:
         if metric == "mean_rel":
             robust = self._numbers("mean_rel_robust")
             scores = np.where(np.isnan(robust), scores, robust)
-        has_limits = is_measured & (self._mismatched == 0) & ~np.isnan(close)
+        has_limits = is_measured & (self._mismatched == 0) & ~np.isnan(close + moderate)
         metric_levels = _levels_within(scores, close, moderate, metric in HIGHER_IS_BETTER)
         metric_levels = np.maximum(metric_levels, self._hidden_levels)
         is_unscored = np.isnan(scores) | (metric.startswith("bulk_") & ~self._has_hidden_bulk)
@@ -153,7 +153,9 @@ class LevelJudge:
                 limit_at_zero = metric_bound(metric, at_zero, limits, level) or 0.0
                 power = 2 if metric == "mse" else 1
                 slope = limit_at_one - limit_at_zero
-                column[rows] = limit_at_zero + slope * peak[rows] ** power
+                with np.errstate(over="ignore"):
+                    bounds = limit_at_zero + slope * peak[rows] ** power
+                column[rows] = np.where(np.isfinite(bounds), bounds, np.nan)
         return close, moderate
 
     @cached_property

@@ -131,6 +131,14 @@ def test_colours_of_other_metrics_agree_with_the_verdict(metric, name):
     assert metric_bound(metric, good, limits, 0) is not None
 
 
+def test_a_limit_that_overflows_float64_passes_nothing():
+    """Both the mean squared error and its limit would be infinite, and so equal."""
+    reference = np.array([1e200, 2e200])
+    off = numbers(reference * 1.5, reference)
+    assert metric_bound("mse", off, PRESETS["f32"], 0) is None
+    assert judge_metric("mse", off, PRESETS["f32"]) is Verdict.LARGE
+
+
 def test_presets_by_dtype_and_the_coarsest_of_several():
     assert preset_of("f64") == preset_of("f32") == "f32"
     assert preset_of("i8") == preset_of("bool") == "exact"
