@@ -4,7 +4,7 @@ import json
 import sys
 from pathlib import Path
 
-from atlas.architecture import HELD_OUT, architectures
+from atlas.architecture import HELD_OUT, SET_ASIDE_LATER, architectures
 from atlas.conversions import KINDS
 
 _INTRODUCTION = """\
@@ -25,9 +25,23 @@ a pair, so nothing should be called wrong:
   the target tensors that equal a reference tensor, or an equal piece of one, after sorting their
   elements. Tensors of one run with the same numbers count once.
 
-`make atlas KIND=onnx-saved` runs one kind again, `HELD_OUT=1` those that were set aside: they
-were named before the work on the rules and compared once after it.
+`make atlas KIND=onnx-saved` runs one kind again, `HELD_OUT=1` those that were set aside. These are
+compared only once, at the end.
 """
+
+_HELD_OUT_SECTIONS = (
+    (
+        "architectures that were set aside",
+        "They were named before the work on the rules and compared once after it.",
+        HELD_OUT,
+    ),
+    (
+        "architectures that were declared later",
+        "They were declared after the rules of pairing: no rule was written with them in view.",
+        SET_ASIDE_LATER,
+    ),
+)
+"""End of the heading, remark and names of each set that is shown apart."""
 
 
 def read_report(path):
@@ -57,15 +71,16 @@ def summarize_kind(kind, outcomes):
     )
 
 
-def write_tables(reports, suffix):
-    """The table of all kinds, and what is large in them."""
+def write_tables(reports, suffix, names):
+    """The table of all kinds over the architectures `names`, and what is large in them."""
     lines = [
         "| kind | compared | close | moderate | large | failed | findings | reach |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     notes = []
     for kind in (*KINDS, "analyze"):
-        outcomes = read_report(reports / f"{kind}{suffix}.json")
+        report = read_report(reports / f"{kind}{suffix}.json")
+        outcomes = [outcome for outcome in report if outcome["name"] in names]
         line = summarize_kind(kind, outcomes)
         if not line:
             continue
@@ -75,6 +90,8 @@ def write_tables(reports, suffix):
             if is_off and not is_known_divergence(outcome) and not outcome["refused"]:
                 what = outcome["error"] or (outcome["large"] or ("amplified",))[0].partition(",")[0]
                 notes.append(f"- `{kind}`, {outcome['name']}: {what[:150]}")
+    if len(lines) == 2:
+        return "Not compared yet.\n"
     return "\n".join([*lines, "", *(["Large or failed:", "", *notes, ""] if notes else [])])
 
 
@@ -82,16 +99,20 @@ def main(arguments):
     """Write the document."""
     reports, document = Path(arguments[0]), Path(arguments[1])
     remark = [f"{arguments[2]}\n"] if len(arguments) > 2 else []
-    names = [name for name in architectures() if name not in HELD_OUT]
+    names = [name for name, declared in architectures().items() if not declared.is_held_out]
     text = [
         _INTRODUCTION,
         f"## {len(names)} architectures\n",
         *remark,
-        write_tables(reports, ""),
-        f"## {len(HELD_OUT)} architectures that were set aside\n",
-        write_tables(reports, "-held-out"),
-        f"They are: {', '.join(sorted(HELD_OUT))}.\n",
+        write_tables(reports, "", names),
     ]
+    for heading, held_out_remark, held_out in _HELD_OUT_SECTIONS:
+        text += [
+            f"## {len(held_out)} {heading}\n",
+            f"{held_out_remark}\n",
+            write_tables(reports, "-held-out", held_out),
+            f"They are: {', '.join(sorted(held_out))}.\n",
+        ]
     document.write_text("\n".join(text), encoding="utf-8")
 
 

@@ -1,7 +1,7 @@
 """`python -m atlas.runner --kind onnx`: compare every architecture with a conversion of itself.
 
 Prints a line for each pair and writes a JSON report; docs/atlas.md is made from these reports. Held
-back architectures are left out unless `--held-out` asks for them.
+back architectures, of both sets, are left out unless `--held-out` asks for them.
 """
 
 import argparse
@@ -197,7 +197,7 @@ def _run_jobs(jobs, workers, with_reach):
 
 def main(arguments=None):
     """Exit code 1 if any clean pair is called wrong."""
-    from atlas.architecture import HELD_OUT, architectures
+    from atlas.architecture import architectures
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kind", action="append", help="kinds of conversion (default: onnx)")
@@ -207,8 +207,11 @@ def main(arguments=None):
     parser.add_argument("--no-reach", action="store_true", help="without the exhaustive search")
     parser.add_argument("-o", "--out", type=Path, default=Path("atlas-report"))
     flags = parser.parse_args(arguments)
-    names = [name for name in architectures() if fnmatch.fnmatch(name, flags.names)]
-    names = [name for name in names if (name in HELD_OUT) is flags.held_out]
+    names = [
+        name
+        for name, declared in architectures().items()
+        if fnmatch.fnmatch(name, flags.names) and declared.is_held_out is flags.held_out
+    ]
     jobs = [(name, kind) for kind in flags.kind or ["onnx"] for name in names]
     flags.out.mkdir(parents=True, exist_ok=True)
     outcomes = []

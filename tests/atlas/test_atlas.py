@@ -1,11 +1,14 @@
 """Clean pairs of real architectures: nothing may be called wrong in them."""
 
+import json
 import os
+from dataclasses import asdict
 
 import pytest
 
-from atlas.architecture import HELD_OUT, architectures
-from atlas.runner import compare_pair
+from atlas import publish, runner
+from atlas.architecture import HELD_OUT, SET_ASIDE_LATER, architectures
+from atlas.runner import Outcome, compare_pair
 
 QUICK = (
     ("torch/lstm-batch-first", "onnx"),
@@ -51,7 +54,28 @@ THOROUGH = [(name, kind) for name in THOROUGH_NAMES for kind in THOROUGH_KINDS]
 
 
 def test_every_held_out_architecture_is_declared():
-    assert set(architectures()) >= HELD_OUT
+    assert set(architectures()) >= HELD_OUT | SET_ASIDE_LATER
+    assert not HELD_OUT & SET_ASIDE_LATER
+
+
+@pytest.mark.parametrize("options", [[], ["--held-out"]], ids=["usual", "held-out"])
+def test_held_out_architectures_are_run_only_on_request(options, tmp_path, monkeypatch):
+    jobs = []
+    monkeypatch.setattr(runner, "_run_jobs", lambda given, *_: jobs.extend(given) or ())
+    runner.main([*options, "--out", str(tmp_path)])
+    held_out = HELD_OUT | SET_ASIDE_LATER
+    assert {name for name, _ in jobs} == (held_out if options else set(architectures()) - held_out)
+
+
+def test_held_out_sets_are_published_apart(tmp_path):
+    names = [*sorted(HELD_OUT)[:3], *sorted(SET_ASIDE_LATER)[:2]]
+    outcomes = [asdict(Outcome(name, "onnx", verdict="close")) for name in names]
+    (tmp_path / "onnx-held-out.json").write_text(json.dumps(outcomes))
+    publish.main([tmp_path, tmp_path / "atlas.md"])
+    usual, early, later = (tmp_path / "atlas.md").read_text().split("\n## ")[1:]
+    assert "Not compared yet." in usual
+    assert f"{len(HELD_OUT)} architectures" in early and "| `onnx` | 3 |" in early
+    assert f"{len(SET_ASIDE_LATER)} architectures" in later and "| `onnx` | 2 |" in later
 
 
 @pytest.mark.parametrize(("name", "kind"), QUICK, ids=["-".join(pair) for pair in QUICK])
