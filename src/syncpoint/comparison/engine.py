@@ -130,10 +130,7 @@ def compare_through(sides: Sides, options: Options) -> Result:
                 rows = add_local_errors(sides, rows, reference.session, options.log, events)
             warnings += values_warnings(rows)
         else:
-            warnings.append(
-                "introduced error is unknown: the reference is a recording; name the model of the"
-                " reference so that its ops can be run again"
-            )
+            warnings.append(_explain_unknown_introduced(reference))
         known_count = sum(row.introduced is not None for row in rows)
         summary = f"known for {known_count} sync points"
         events.send(
@@ -168,6 +165,15 @@ def compare_through(sides: Sides, options: Options) -> Result:
         verified=count_verified(sides, rows, damaged),
         masks=options.masks,
     )
+
+
+def _explain_unknown_introduced(reference: Run) -> str:
+    """Say why the ops of the reference cannot be run again."""
+    if reference.session is None:
+        cause = "the reference is a recording; give its model with --reference-model"
+    else:
+        cause = f"the runtime {reference.info.runtime} cannot run single ops of its models"
+    return f"introduced error is unknown: {cause}"
 
 
 def _measure_rows(sides: Sides, rows: list[Row], options: Options) -> list[Row]:

@@ -83,6 +83,7 @@ class RunWriter:
         """Create or take over the folder, lock it and start the journal."""
         path = self.path
         try:
+            self._is_new_folder = not path.exists()
             path.mkdir(parents=True, exist_ok=True)
             # Lock first: files of another writer that just started are not foreign files.
             self._run_lock = RunLock(path)
@@ -228,7 +229,8 @@ class RunWriter:
             raise
 
     def abort(self, reason: str) -> None:
-        """Stop writing: what is complete stays readable, and the run is marked as incomplete.
+        """Stop writing: what is complete stays readable, and the run is marked as incomplete. If
+        nothing was recorded, nothing is left: another try needs no overwriting.
 
         Never raises if the disk is full: the journal then stays in place of the tables.
         """
@@ -239,6 +241,9 @@ class RunWriter:
                 reason = reason or str(error)
         with self._lock:
             if not self._open:
+                return
+            if not self._op_keys and not self._tensor_keys:
+                self._discard()
                 return
             reason = " ".join(reason.split()) or "the writer was stopped"
             info = replace(self._info, complete=False, missing=f"what came after: {reason}")
@@ -314,6 +319,17 @@ class RunWriter:
         self._info = info
         self._close()
         (self.path / JOURNAL).unlink(missing_ok=True)
+
+    def _discard(self) -> None:
+        """Remove the files of this run, and its folder if that is new and nothing else is in it."""
+        with suppress(OSError):
+            self._shards.abandon()
+            clear_run(self.path)
+            (self.path / JOURNAL).unlink(missing_ok=True)
+        self._close()
+        if self._is_new_folder:
+            with suppress(OSError):
+                self.path.rmdir()
 
     def _leave_journal(self, info: RunInfo) -> None:
         """If there is no space for the tables, try to write the reason to the journal."""

@@ -35,6 +35,22 @@ def test_an_exception_leaves_a_readable_run_that_says_why(tmp_path):
     assert not (tmp_path / "a.run" / "journal.log").exists()
 
 
+def test_a_run_without_a_record_is_not_left(tmp_path):
+    """The next try would otherwise have to overwrite an empty run."""
+    existing = tmp_path / "existing.run"
+    existing.mkdir()
+    for path in (tmp_path / "a.run", existing):
+        with pytest.raises(CaptureError), RunWriter(path):
+            raise CaptureError("the input x is missing")
+    assert not (tmp_path / "a.run").exists()
+    assert list(existing.iterdir()) == []
+    with RunWriter(existing) as writer:
+        writer.tensor(tensor("a", 3), b"abc")
+    with pytest.raises(CaptureError), RunWriter(existing, overwrite=True):
+        raise CaptureError("the input x is missing")
+    assert list(existing.iterdir()) == []
+
+
 def test_a_finished_run_leaves_no_journal_lock_or_temporary_file(tmp_path):
     with RunWriter(tmp_path / "a.run") as writer:
         writer.tensor(tensor("a", 3), b"abc")
