@@ -26,7 +26,7 @@ def generate_inputs(
         )
     required = [spec.name for spec in declared if spec.required]
     shape_by_name = resolve_shapes(shapes, declared, required)
-    refuse_missing_shapes(kind, shape_by_name, required)
+    refuse_missing_shapes(kind, shape_by_name, required, declared)
     generator = np.random.default_rng(int(seed or 0))
     return Inputs(
         kwargs={

@@ -57,9 +57,12 @@ def resolve_shapes(
 
 
 def refuse_missing_shapes(
-    kind: str, shape_by_name: Mapping[str, InputShape], required: Sequence[str]
+    kind: str,
+    shape_by_name: Mapping[str, InputShape],
+    required: Sequence[str],
+    declared: Sequence[InputSpec] = (),
 ) -> None:
-    """Raise NoShape where a required input has no shape, unless the count of shapes fits."""
+    """Raise NoShape where a required input has no full shape, unless the count of shapes fits."""
     missing = [name for name in required if name not in shape_by_name]
     fits_by_count = (
         bool(shape_by_name)
@@ -67,11 +70,24 @@ def refuse_missing_shapes(
         and len(shape_by_name) == len(required)
     )
     if not shape_by_name or (missing and not fits_by_count):
+        open_shapes = {spec.name: spec.shape for spec in declared if spec.shape}
+        names = [
+            f"{name} (the model declares {_text_of(open_shapes[name])})"
+            if name in open_shapes
+            else name
+            for name in missing
+        ]
         example_name = missing[0] if missing else "NAME"
+        dims = [abs(n) for n in open_shapes.get(example_name, (1, 3, 224, 224))]
         raise NoShape(
-            f"cannot generate {kind} values: no shape for {', '.join(missing) or 'any input'}",
-            f"{example_name}=1,3,224,224",
+            f"cannot generate {kind} values: no shape for {', '.join(names) or 'any input'}",
+            f"{example_name}={','.join(map(str, dims))}",
         )
+
+
+def _text_of(shape: Sequence[int]) -> str:
+    """A declared shape as text: `?x32` has a first axis of any length."""
+    return "x".join("?" if n < 0 else str(n) for n in shape)
 
 
 def to_shapes(shapes: Mapping[str, InputShape | tuple[int, ...]] | None) -> dict[str, InputShape]:

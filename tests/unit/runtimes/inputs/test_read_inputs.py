@@ -118,6 +118,10 @@ def test_the_model_may_say_the_shape():
     assert found["x"].dtype == np.float16
     with pytest.raises(InputError, match="no shape for y; add --shape y=1,3,224,224"):
         read_inputs("random", {}, [InputSpec("y")])
+    open_axis = InputSpec("y", (-1, 32))
+    declares = r"no shape for y \(the model declares \?x32\); add --shape y=1,32"
+    with pytest.raises(InputError, match=declares):
+        read_inputs("random", {}, [open_axis])
     nameless = read_inputs("random", dict([parse_shape("2,2")]), [InputSpec("y")])[0]
     assert nameless.kwargs["y"].shape == (2, 2)
 
