@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from syncpoint.matching.op_kinds import ACTIVATIONS, TRANSPARENT, op_class, op_kind
 from syncpoint.matching.protocol import Side
-from syncpoint.run.model import Edge, Op, OpKey, Role, Tensor
+from syncpoint.run.model import Edge, Op, OpKey, Role, Tensor, TensorKey
 
 
 class Slot(NamedTuple):
@@ -180,6 +180,21 @@ class SlotGraph:
     def outputs(self, position: int) -> list[Slot]:
         """The recorded slots of an op."""
         return self._outputs[position]
+
+    def model_output_slots(self) -> dict[TensorKey, Slot]:
+        """The slots that are model outputs under another name, by the key of the output."""
+        outputs = [t for t in self.side.others if t.key.role is Role.MODEL_OUTPUT and t.alias_of]
+        names = {output.alias_of for output in outputs}
+        slot_by_name = {
+            str(tensors[0].key): slot
+            for slot, tensors in self.slots.items()
+            if len(tensors) == 1 and str(tensors[0].key) in names
+        }
+        return {
+            output.key: slot_by_name[output.alias_of]
+            for output in outputs
+            if output.alias_of in slot_by_name
+        }
 
     def results(self, position: int) -> list[Slot]:
         """The slots of an op, or of the op that adds its bias or its other bound."""

@@ -60,6 +60,17 @@ class Workspace:
         """Source lines that both sides record."""
         return SourceLines(self.matching)
 
+    @cached_property
+    def output_partners(self) -> dict[Slot, Slot]:
+        """The target slots that are model outputs under another name, each with the reference slot
+        that is the same output. Model outputs are paired before this is first used."""
+        slots = [graph.model_output_slots() for graph in self.graphs]
+        return {
+            slots[TARGET][pair.target]: slots[REFERENCE][pair.reference]
+            for pair in self.matching.pairs
+            if pair.target in slots[TARGET] and pair.reference in slots[REFERENCE]
+        }
+
     def is_denied(self, target: OpKey, reference: OpKey) -> bool:
         """Whether the source lines of two small ops contradict a pair and their values differ."""
         ops = (

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.errors import SyncpointError
-from syncpoint.matching.evidence.downstream_agreement import MIN_DROP, next_paired_slots
+from syncpoint.matching.evidence.downstream_agreement import MIN_DROP, next_sync_points
 from syncpoint.matching.fingerprints import FLOOR, MARGIN, choose_by_margin
 from syncpoint.matching.graph import Slot, SlotGraph
 from syncpoint.matching.protocol import EvidenceKind
@@ -97,8 +97,7 @@ def _is_contradicted(work: Workspace, target: Slot, reference: Slot) -> bool:
         return False
     if any(_values_of(work, side, slot) is None for side, slot in enumerate((target, reference))):
         return False
-    readers = list(next_paired_slots(work, work.graphs[TARGET], target))
-    distances = [_distance(work, slot, work.to_reference[slot]) for slot in readers]
+    distances = [_distance(work, *slots) for slots in next_sync_points(work, target)]
     known_distances = [distance for distance in distances if distance < inf]
     limit = min(work.fingerprints.tolerance, own_distance / MIN_DROP)
     return bool(known_distances) and max(known_distances) <= limit

@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from syncpoint.errors import SyncpointError
-from syncpoint.matching.evidence.downstream_agreement import MIN_DROP, next_paired_slots
+from syncpoint.matching.evidence.downstream_agreement import MIN_DROP, next_sync_points
 from syncpoint.matching.fingerprints import relative_distance
 from syncpoint.matching.graph import Slot, SlotGraph
 from syncpoint.matching.op_kinds import AFFINE
@@ -43,9 +44,10 @@ def unpair_folded_parameters(work: Workspace) -> None:
             pair = pairs.get(name)
             if pair is None or pair in removed:
                 continue
-            folded_op = _find_folded_op(work, reference.op, pair.reference.op)
-            if folded_op:
+            folded_ops = _find_folded_ops(work, reference.op, pair.reference.op)
+            if _is_changed_by(work, folded_ops, pair):
                 removed[pair] = None
+                folded_op = work.graphs[REFERENCE].ops[folded_ops[0]].key
                 detail = f"holds {folded_op} too, folded into {op.key}"
                 reason = Reason(ReasonCode.NO_COUNTERPART, detail)
                 for side, key in (("target", pair.target), ("reference", pair.reference)):
@@ -94,22 +96,28 @@ def _has_absorbed_ops(work: Workspace, positions: list[int], parameter: OpKey) -
     )
 
 
+def _is_changed_by(work: Workspace, folded_ops: list[int], pair: SyncPoint) -> bool:
+    """Whether a fold of these reference ops changes a parameter. What is added goes into the bias,
+    and the weight stays as it is."""
+    graph = work.graphs[REFERENCE]
+    if not folded_ops or _are_identical(work, pair):
+        return False
+    tensor = graph.side.run.tensor(pair.reference)
+    is_weight = tensor is not None and sum(n > 1 for n in tensor.shape) > 1
+    return not (is_weight and all(graph.classes[i] in ("add", "sub") for i in folded_ops))
+
+
+def _are_identical(work: Workspace, pair: SyncPoint) -> bool:
+    """Whether two parameters are the same to the last bit: then nothing was folded into them."""
+    values = _values_of_parameters(work, pair)
+    return values is not None and np.array_equal(*values)
+
+
 def _parameter_distance(work: Workspace, pair: SyncPoint) -> float:
     """The distance of two parameters relative to the reference; 0 if it cannot be measured, or if
     too few elements differ for a fold."""
-    values = []
-    for side, key in ((TARGET, pair.target), (REFERENCE, pair.reference)):
-        run = work.graphs[side].side.run
-        tensor = run.tensor(key)
-        if tensor is None or tensor.quantization is not None or tensor.count > _MAX_ELEMENTS:
-            return 0.0
-        if tensor.kept is not Kept.VALUES or DTYPES[tensor.dtype].kind is not Kind.FLOAT:
-            return 0.0
-        try:
-            values.append(np.asarray(run.values_for_sampling(tensor)).astype(np.float64).ravel())
-        except SyncpointError:
-            return 0.0
-    if values[0].size != values[1].size:
+    values = _values_of_parameters(work, pair)
+    if values is None:
         return 0.0
     scale = float(np.sqrt(np.mean(values[1] ** 2))) if values[1].size else 0.0
     is_changed = np.abs(values[0] - values[1]) > work.fingerprints.tolerance * scale
@@ -118,15 +126,31 @@ def _parameter_distance(work: Workspace, pair: SyncPoint) -> float:
     return relative_distance(values[0], values[1])
 
 
+def _values_of_parameters(
+    work: Workspace, pair: SyncPoint
+) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+    """The values of two paired parameters in a row; None if they are no reals, too many, or not of
+    the same number."""
+    values = []
+    for side, key in ((TARGET, pair.target), (REFERENCE, pair.reference)):
+        run = work.graphs[side].side.run
+        tensor = run.tensor(key)
+        if tensor is None or tensor.quantization is not None or tensor.count > _MAX_ELEMENTS:
+            return None
+        if tensor.kept is not Kept.VALUES or DTYPES[tensor.dtype].kind is not Kind.FLOAT:
+            return None
+        try:
+            values.append(np.asarray(run.values_for_sampling(tensor)).astype(np.float64).ravel())
+        except SyncpointError:
+            return None
+    return (values[0], values[1]) if values[0].size == values[1].size else None
+
+
 def _agrees(work: Workspace, slot: Slot, limit: float) -> bool:
     """Whether the next sync points from a slot on, or its own, hold equal values."""
-    if slot in work.to_reference:
-        slots = [slot]
-    else:
-        slots = list(next_paired_slots(work, work.graphs[TARGET], slot))
-    distances = [
-        work.view_selector.find_best_view(target, work.to_reference[target])[0] for target in slots
-    ]
+    reference = work.to_reference.get(slot)
+    sync_points = [(slot, reference)] if reference is not None else next_sync_points(work, slot)
+    distances = [work.view_selector.find_best_view(*slots)[0] for slots in sync_points]
     return bool(distances) and max(distances) <= limit
 
 
@@ -144,13 +168,13 @@ def _read_parameters(graph: SlotGraph, op: Op) -> Iterator[OpKey]:
             waiting += graph.ops[position].inputs
 
 
-def _find_folded_op(work: Workspace, last: OpKey, parameter: OpKey) -> str:
-    """The reference op that was folded into the reader of a parameter: it lies between that reader
-    and the op `last` that the target is paired with; "" if there is none."""
+def _find_folded_ops(work: Workspace, last: OpKey, parameter: OpKey) -> list[int]:
+    """The reference ops that were folded into the reader of a parameter, the last first: they lie
+    between that reader and the op `last` that the target is paired with."""
     graph = work.graphs[REFERENCE]
     waiting = [graph.position.get(last, -1)]
     visited: set[int] = set()
-    folded_op = ""
+    folded_ops: list[int] = []
     reader = -1
     while waiting and len(visited) < _MAX_OPS:
         position = waiting.pop(0)
@@ -161,8 +185,8 @@ def _find_folded_op(work: Workspace, last: OpKey, parameter: OpKey) -> str:
             reader = position
             continue
         if graph.classes[position] in AFFINE and len(graph.reads[position]) == 1:
-            folded_op = folded_op or str(graph.ops[position].key)
+            folded_ops.append(position)
         for slot in graph.reads[position]:
             if slot not in work.to_target:
                 waiting.append(graph.position.get(slot.op, -1))
-    return folded_op if reader >= 0 else ""
+    return folded_ops if reader >= 0 else []

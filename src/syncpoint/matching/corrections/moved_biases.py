@@ -14,20 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.errors import SyncpointError
+from syncpoint.matching.evidence.biased_products import PRODUCTS, bias_edge, constant_added_to
 from syncpoint.matching.graph import Slot, SlotGraph
-from syncpoint.matching.op_kinds import TRANSPARENT, op_kind
+from syncpoint.matching.op_kinds import TRANSPARENT
 from syncpoint.matching.protocol import EvidenceKind
 from syncpoint.matching.workspace import REFERENCE, TARGET, Workspace
 from syncpoint.run.dtypes import from_numpy
-from syncpoint.run.model import Edge, Kept, Role, TensorKey
+from syncpoint.run.model import Kept, Role, TensorKey
 
-_PRODUCTS = ("matmul", "conv")
-_FIRST_BIAS_INPUT = {
-    **dict.fromkeys(("qlinearconv", "qlinearmatmul"), 8),
-    **dict.fromkeys(("matmulintegertofloat", "qgemm"), 6),
-    **dict.fromkeys(("dynamicquantizematmul", "matmulinteger", "convinteger"), 4),
-}
-"""Number of inputs before the bias of a product of integers: scales may be 1-D parameters too."""
 _MAX_ROUNDINGS = 4
 """Unit roundoffs by which a bias may differ after casts."""
 
@@ -40,6 +34,12 @@ def find_slot_with_bias(work: Workspace, target: Slot, reference: Slot) -> Slot 
     the sum if the constant is the bias alone; else there is none. The bare product is then excluded
     from the matching: a missing bias would show downstream.
     """
+    positions = _product_positions(work, target, reference)
+    completing = _free_completing_slot(work, TARGET, *positions) if positions else None
+    if completing is not None:
+        work.explain(TARGET, target, f"inside {reference}, before its bias", final=True)
+        work.mark_hidden(TARGET, target)
+        return completing
     if _is_bias_in_readers(work, target, reference):
         work.explain(TARGET, target, f"inside {reference}, before its bias", final=True)
         work.explain(REFERENCE, reference, f"the ops that read {target} add the bias themselves")
@@ -66,7 +66,7 @@ def find_slot_with_bias(work: Workspace, target: Slot, reference: Slot) -> Slot 
 
 def repair_moved_biases(work: Workspace) -> bool:
     """Repair all pairs of products whose bias was moved; return whether any pair changed."""
-    has_changed = False
+    has_changed = _pair_completed_products(work)
     for target, reference in list(work.to_reference.items()):
         evidence, kind = work.evidence(target), work.evidence_kind(target)
         if kind is EvidenceKind.MAP or not (
@@ -83,6 +83,70 @@ def repair_moved_biases(work: Workspace) -> bool:
     return has_changed
 
 
+def _pair_completed_products(work: Workspace) -> bool:
+    """Where one side computes a product and adds its bias in an op of its own, pair that op with
+    the other side's product, which includes its bias; return whether any pair changed.
+
+    No values are compared: an error in the weight or the bias leaves the structure as it is.
+    """
+    has_changed = False
+    for target, reference in list(work.to_reference.items()):
+        kind = work.evidence_kind(target)
+        positions = _product_positions(work, target, reference)
+        if kind is EvidenceKind.MAP or positions is None:
+            continue
+        completing = [
+            _free_completing_slot(work, side, positions[side], positions[1 - side])
+            for side in (TARGET, REFERENCE)
+        ]
+        completed_target, completed_reference = completing
+        if completed_target is None and completed_reference is None:
+            continue
+        evidence = work.evidence(target)
+        work.unpair(target)
+        work.pair(
+            completed_target or target,
+            completed_reference or reference,
+            f"{evidence}, with its bias",
+            0.9,
+            kind=kind,
+        )
+        for side, slot in ((TARGET, target), (REFERENCE, reference)):
+            if completing[side] is not None:
+                other = (reference, target)[side]
+                work.explain(side, slot, f"inside {other}, before its bias", final=True)
+                work.mark_hidden(side, slot)
+        has_changed = True
+    return has_changed
+
+
+def _free_completing_slot(work: Workspace, side: int, position: int, other: int) -> Slot | None:
+    """The unpaired output of the op that adds a constant to a bare product, if the product of the
+    other side includes a bias of that size and no such op follows it."""
+    graph, other_graph = work.graphs[side], work.graphs[1 - side]
+    bias = bias_edge(other_graph, other)
+    if bias is None or bias_edge(graph, position) is not None:
+        return None
+    if constant_added_to(other_graph, other) is not None:
+        return None  # It is the partner of the constant on this side.
+    added = constant_added_to(graph, position)
+    if added is None or graph.parameter_count(added[1]) != other_graph.parameter_count(bias):
+        return None
+    if _may_hold_another_constant(graph, position, added[0]):
+        constant, bias_values = _read_constant(graph, added[0]), _read_bias(other_graph, other)
+        if constant is None or bias_values is None or not _are_equal(constant, bias_values):
+            return None
+    outputs = graph.outputs(added[0])
+    return outputs[0] if len(outputs) == 1 and work.is_free(side, outputs[0]) else None
+
+
+def _may_hold_another_constant(graph: SlotGraph, position: int, adding_position: int) -> bool:
+    """Whether a compiler may have merged the added constant with the bias: the op that adds it was
+    made from another op than the product, and it is no op of the original program."""
+    op = graph.ops[adding_position]
+    return graph.has_other_origin(position, adding_position) and op.origins != (op.key.op,)
+
+
 def _is_bias_in_readers(work: Workspace, target: Slot, reference: Slot) -> bool:
     """Whether the target is a bare product, and every op that reads it also reads the parameter
     that is the bias of the reference's product."""
@@ -91,8 +155,8 @@ def _is_bias_in_readers(work: Workspace, target: Slot, reference: Slot) -> bool:
         return False
     position, reference_position = positions
     graph, reference_graph = work.graphs
-    bias = _bias_edge(reference_graph, reference_position)
-    if bias is None or _bias_edge(graph, position) is not None:
+    bias = bias_edge(reference_graph, reference_position)
+    if bias is None or bias_edge(graph, position) is not None:
         return False
     names = {
         pair.target.op
@@ -131,7 +195,7 @@ def _product_positions(work: Workspace, target: Slot, reference: Slot) -> tuple[
         for graph, slot in zip(work.graphs, (target, reference), strict=True)
     ]
     are_products = all(
-        position >= 0 and graph.classes[position] in _PRODUCTS
+        position >= 0 and graph.classes[position] in PRODUCTS
         for graph, position in zip(work.graphs, positions, strict=True)
     )
     return (positions[0], positions[1]) if are_products else None
@@ -177,25 +241,9 @@ def _find_adding_ops(graph: SlotGraph, slot: Slot) -> list[int]:
     return list(readers) if all_add else []
 
 
-def _bias_edge(graph: SlotGraph, position: int) -> Edge | None:
-    """The edge to the bias of a product: its 1-D parameter."""
-    op = graph.ops[position]
-    integer_inputs = _FIRST_BIAS_INPUT.get(op_kind(op.type).rpartition(".")[2])
-    if integer_inputs is not None:
-        inputs = op.inputs[integer_inputs:]
-    else:
-        inputs = op.inputs if len(op.inputs) > 2 else ()
-    for edge in inputs:
-        if edge.role is Role.PARAMETER:
-            tensor = graph.side.run.tensor(TensorKey(edge.op, edge.role, edge.index))
-            if tensor is not None and len(tensor.shape) == 1:
-                return edge
-    return None
-
-
 def _read_bias(graph: SlotGraph, position: int) -> NDArray[Any] | None:
     """The values of the bias of a product."""
-    edge = _bias_edge(graph, position)
+    edge = bias_edge(graph, position)
     return None if edge is None else _read_values(graph, TensorKey(edge.op, edge.role, edge.index))
 
 

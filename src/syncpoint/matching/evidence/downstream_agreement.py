@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import inf
 
-from syncpoint.matching.graph import Slot, SlotGraph
+from syncpoint.matching.graph import Slot
 from syncpoint.matching.workspace import REFERENCE, TARGET, Workspace
 
 MIN_DROP = 30.0
@@ -18,23 +18,22 @@ _MAX_OPS = 24
 
 def is_downstream_equal(work: Workspace, target: Slot) -> bool:
     """Whether there are sync points downstream and the next ones hold equal values."""
-    paired = list(next_paired_slots(work, work.graphs[TARGET], target))
-    return bool(paired) and all(_is_equal_or_unknown(work, slot) for slot in paired)
+    sync_points = list(next_sync_points(work, target))
+    return bool(sync_points) and all(_is_equal_or_unknown(work, *slots) for slots in sync_points)
 
 
 def do_readers_contradict(work: Workspace, target: Slot) -> bool:
     """Whether the next sync points agree far better than a pair does itself, so that there is no
     error in it that explains the difference."""
     own = work.view_selector.find_best_view(target, work.to_reference[target])[0]
-    readers = next_paired_slots(work, work.graphs[TARGET], target)
-    distances = [work.view_selector.find_best_view(s, work.to_reference[s])[0] for s in readers]
+    sync_points = next_sync_points(work, target)
+    distances = [work.view_selector.find_best_view(*slots)[0] for slots in sync_points]
     known_distances = [distance for distance in distances if distance < inf]
     limit = min(work.fingerprints.tolerance, own / MIN_DROP)
     return bool(known_distances) and max(known_distances) <= limit
 
 
-def _is_equal_or_unknown(work: Workspace, target: Slot) -> bool:
-    reference = work.to_reference[target]
+def _is_equal_or_unknown(work: Workspace, target: Slot, reference: Slot) -> bool:
     if not work.fingerprints.is_informative(TARGET, target):
         return True
     if not work.fingerprints.is_informative(REFERENCE, reference):
@@ -42,8 +41,12 @@ def _is_equal_or_unknown(work: Workspace, target: Slot) -> bool:
     return work.view_selector.find_best_view(target, reference)[0] <= work.fingerprints.tolerance
 
 
-def next_paired_slots(work: Workspace, graph: SlotGraph, slot: Slot) -> Iterator[Slot]:
-    """The next paired slots downstream of a target slot, on every path."""
+def next_sync_points(work: Workspace, slot: Slot) -> Iterator[tuple[Slot, Slot]]:
+    """The next sync points downstream of a target slot on every path, as slots of both sides. A
+    slot that is a model output is compared with the one that is this output of the reference."""
+    graph = work.graphs[TARGET]
+    if slot in work.output_partners:
+        yield slot, work.output_partners[slot]
     waiting = list(graph.consumers.get(slot, ()))
     visited: set[int] = set()
     while waiting and len(visited) < _MAX_OPS:
@@ -53,6 +56,8 @@ def next_paired_slots(work: Workspace, graph: SlotGraph, slot: Slot) -> Iterator
         visited.add(position)
         for output in graph.outputs(position):
             if output in work.to_reference:
-                yield output
-            else:
-                waiting += graph.consumers.get(output, ())
+                yield output, work.to_reference[output]
+                continue
+            if output in work.output_partners:
+                yield output, work.output_partners[output]
+            waiting += graph.consumers.get(output, ())

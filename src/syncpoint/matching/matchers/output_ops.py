@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from syncpoint.matching.evidence.biased_products import class_of_product_with_bias
 from syncpoint.matching.graph import Slot, SlotGraph
 from syncpoint.matching.op_kinds import is_classified, op_class
 from syncpoint.matching.protocol import Matching, Side, SyncPoint
@@ -47,7 +48,9 @@ def pair_by_model_output(work: Workspace) -> bool:
             _producer_of(graph, key.op)
             for graph, key in zip(work.graphs, (pair.target, pair.reference), strict=True)
         )
-        if target is None or reference is None or target[1:] != reference[1:]:
+        if target is None or reference is None:
+            continue
+        if target[1:] != reference[1:] and not _have_same_bias(work, target[0], reference[0]):
             continue
         evidence = "same kind, producing the same model output"
         is_paired |= work.pair(target[0], reference[0], evidence, 0.85)
@@ -62,6 +65,18 @@ def _producer_of(graph: SlotGraph, op: OpKey) -> tuple[Slot, str, int] | None:
     if len(outputs) != 1:
         return None
     return outputs[0], graph.kind_of(graph.root(outputs[0])), graph.count(outputs[0])
+
+
+def _have_same_bias(work: Workspace, target: Slot, reference: Slot) -> bool:
+    """Whether one of two slots is a product that includes its bias, and the other a product of that
+    class to which an op of its own adds the bias."""
+    slots = [graph.root(slot) for graph, slot in zip(work.graphs, (target, reference), strict=True)]
+    one, other = (
+        class_of_product_with_bias(graph, slot)
+        for graph, slot in zip(work.graphs, slots, strict=True)
+    )
+    counts = [graph.count(slot) for graph, slot in zip(work.graphs, slots, strict=True)]
+    return bool(one[0]) and one[0] == other[0] and one[1] != other[1] and counts[0] == counts[1]
 
 
 class _OutputProducers:
