@@ -1,5 +1,5 @@
-"""The public functions of INTERFACE.md (`compare`, `capture`, `bisect`, `analyze`, `reduce`,
-`record` and more), each of which passes its arguments on."""
+"""The Python API: the public functions of INTERFACE.md (`compare`, `capture`, `convert`, `view`,
+`bisect`, `record` and more), each passes its arguments on."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The public results Comparison, Analysis and Bisection: save, judge again, write CSV, JSON, text
-and HTML, show in a browser or notebook."""
+"""The Python API's results Comparison, Analysis, Bisection: save, judge under other limits, write
+CSV, JSON, text, HTML, msProbe's tables; show in browser or notebook."""
 
 from __future__ import annotations
 

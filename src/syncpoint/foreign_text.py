@@ -1,5 +1,5 @@
-"""Make untrusted strings safe to show: escape control characters and invalid Unicode, shorten long
-text, strip terminal colours.
+"""Make strings safe to show or write: escape control characters and what UTF-8 cannot encode, also
+in lists and dicts; shorten long text, strip terminal colours.
 
 Names stay as they are in the data, where they are identities. Whatever shows one to a person (a
 terminal, an error, a notebook) shows the result of `make_visible`: an escape sequence, a line break

@@ -1,5 +1,5 @@
-"""Plugins that other packages add through entry points: find, load and check them, and skip those
-that fail with a warning (`Seam`).
+"""Plugins that other packages add through entry points: find, load, check them; skip failing ones;
+turn their exceptions into errors that name the plugin.
 
 Each of the four seams (runtimes, dump formats, matchers, causes) is one `Seam`. A plugin that
 cannot be used is reported in one line and skipped; nothing else fails. Nothing is scanned or

@@ -1,5 +1,5 @@
 """The steps of `syncpoint analyze`: run a model compiled, eager and in float64, compare the runs,
-and choose the ops to examine."""
+choose the suspect ops, measure what each contributes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Buffers of compiled code against eager tensors: differences of dtype, shape, strides and device,
-and the fused ops that have no buffer.
+"""Compare the metadata of compiled buffers and eager tensors (dtype, shape, strides, device); list
+the fused ops that have no buffer.
 
 They may differ in dtype, shape, strides and device. Fusion hides ops: no buffer holds their values.
 """

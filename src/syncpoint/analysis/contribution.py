@@ -1,5 +1,5 @@
 """How much an op contributes to the final error: run the compiled code with the reference's value
-in place of the op's.
+in place of the op's; distance of all outputs.
 
 The value of the op is replaced by that of the reference, and the rest of the compiled code runs on
 it.

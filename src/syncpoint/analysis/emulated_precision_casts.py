@@ -1,5 +1,5 @@
 """Compile again with the roundings of eager mode, to see whether roundings that the compiler omits
-explain the difference."""
+explain the difference; worst error of an output."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The result of an analysis: its runs, their comparison, the verdict, the exit code and the guilty
-and hidden ops."""
+"""The result of an analysis: its runs, their comparison, the verdict, the exit code, the guilty
+ops, and those fused away without a buffer of their own."""
 
 from __future__ import annotations
 

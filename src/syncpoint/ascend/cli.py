@@ -1,5 +1,5 @@
-"""The flags of `syncpoint compare` for Ascend and msProbe dumps, with msProbe's names; call the
-mode or write msProbe's tables.
+"""The flags of `syncpoint compare` for Ascend and msProbe dumps, with msProbe's names: refuse flags
+of other modes; call the mode or write msProbe's tables.
 
 They are declared only here: the command takes each group as one object, and the function of a mode
 gets its arguments from the flags of that mode.

@@ -1,5 +1,5 @@
-"""Write coloured XLSX sheets: the rows, their colours, numbers as numbers; check that the package
-is installed."""
+"""Write coloured XLSX sheets: the rows, their colours, texts that are numbers as numbers; check
+that the package is installed."""
 
 from __future__ import annotations
 

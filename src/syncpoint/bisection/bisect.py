@@ -1,5 +1,5 @@
-"""The steps of `bisect`: run the whole target, start a search from every bad output, and report the
-first bad op of each branch.
+"""The steps of `bisect`: run the whole target, search from every bad output, report the first bad
+op of each branch and the nearest good ops.
 
 The target is cut at a tensor and run as a black box. The value of that tensor is compared with the
 reference. A run of the target op by op, the guide, pairs the tensors of the target with those of

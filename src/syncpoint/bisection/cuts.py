@@ -1,5 +1,5 @@
-"""Test one op: cut the target there, run it, and compare the op's value with the reference (good,
-bad or not judged); also judge the whole target.
+"""Cut the target at an op, run it for each sample, collect values, judge them against the reference
+(good, bad, not judged); PSNR; save a cut model.
 
 A run of the target op by op, the guide, pairs the tensors of the target with those of the
 reference. The values of the guide are not used.

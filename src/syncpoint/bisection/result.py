@@ -1,5 +1,5 @@
-"""Data classes of a bisection's result (each cut, each first bad op, the runs), with the exit code
-and JSON."""
+"""Data classes of a bisection's result (each cut, each first bad op, the runs), with reasons as
+sentences, exit code and JSON."""
 
 from __future__ import annotations
 

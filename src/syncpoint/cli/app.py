@@ -1,4 +1,4 @@
-"""The application: registers the commands, adds `--version` and defaults from the config file, and
+"""The application: registers the commands, adds `--version` and defaults from the config file,
 guards exit codes against exits of models.
 
 Nothing heavy is imported here or in the command files: each command imports what it needs when

@@ -1,5 +1,5 @@
-"""The command `syncpoint compare`: its flags for models, pairing, errors and storage, the modes for
-Ascend, and `--resume`."""
+"""The command `syncpoint compare`: its flags for models, pairing, errors and storage, Ascend's
+modes (refused flags, joint exit code), and `--resume`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The command `syncpoint demo`: compares a trained speech detector with a correct and a faulty
-half-precision copy."""
+"""The command `syncpoint demo`: prepares and runs a speech detector, compares it with a correct and
+a faulty half-precision copy."""
 
 from __future__ import annotations
 

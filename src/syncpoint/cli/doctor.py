@@ -1,5 +1,5 @@
-"""The command `syncpoint doctor`: shows the installed versions, runtimes, dump formats and plugins,
-and what is missing."""
+"""The command `syncpoint doctor`: prints the installed versions, runtimes with their options, dump
+formats and plugins, and what is missing."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The command `syncpoint inspect`: lists the ops of a run or dump, or shows the tensors and
-statistics of one op."""
+"""The command `syncpoint inspect`: prints facts of a run or dump, a table of its ops, or the
+tensors of one op with statistics, digest and values."""
 
 from __future__ import annotations
 

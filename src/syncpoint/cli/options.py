@@ -1,5 +1,5 @@
-"""The option groups that several commands share: inputs, runtimes, limits, exit code, tables,
-report files, browser, time and memory."""
+"""The option groups that several commands share, and their checks: inputs, runtimes, limits,
+`--fail-on`, tables, report files, browser, time and memory."""
 
 from __future__ import annotations
 

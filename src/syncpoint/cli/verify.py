@@ -1,4 +1,5 @@
-"""The command `syncpoint verify`: recomputes the checksums of a run, a dump or a comparison."""
+"""The command `syncpoint verify`: recomputes the checksums of a run, a dump or a comparison, prints
+the outcome, writes JSON, sets the exit code."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Build the rows of a comparison before anything is measured: their basis (values, digest or
-statistics), or why they cannot be measured."""
+statistics), random ops, or why they cannot be measured."""
 
 from __future__ import annotations
 

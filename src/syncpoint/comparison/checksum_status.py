@@ -1,5 +1,5 @@
-"""Checksums during a comparison: verify tensors while others are measured, mark damaged rows, count
-verified and damaged tensors.
+"""Checksums during a comparison: verify tensors in a thread while others are measured, mark rows of
+damaged tensors, count verified and damaged ones.
 
 Values are verified when they are read (run/value_store.py). Here damage becomes a row without a
 verdict, and the checks become the counts in the reports. The counts depend only on the rows and the

@@ -1,4 +1,5 @@
-"""Errors without consequence: large rows all of whose readers are compared and close.
+"""Errors without consequence: large rows whose readers are all compared and close become moderate,
+as do parameters if all outputs are; doubtful pairs.
 
 If a tensor is off and everything computed from it agrees, then the pair is wrong, or the two sides
 represent the value differently between its producer and its readers, or the error has no effect on

@@ -1,5 +1,5 @@
-"""Compute the coverage of a comparison, new or saved: the share compared, whether it is enough, and
-which tensors and outputs were not compared.
+"""Coverage of a comparison, new or saved: share compared and required on each side, counts and
+names of tensors and outputs not compared, as JSON.
 
 Also lists the tensors and the model outputs that were not compared. METRICS.md states the rule.
 Whether an error in an unmatched tensor would be visible is decided in `unmatched.py`.

@@ -1,5 +1,5 @@
-"""Run a comparison of two runs: match, measure, compute introduced errors, judge; and its settings
-(`Options`)."""
+"""Run a comparison of two runs: match, measure, compute introduced errors or say why they are
+unknown, judge; and its settings (`Options`)."""
 
 from __future__ import annotations
 

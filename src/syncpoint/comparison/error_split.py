@@ -1,4 +1,5 @@
-"""Split each error by a third run into the part of the compression and the part of the runtime.
+"""Split each error by a third run into the part of the compression and the part of the runtime;
+RMSE of a row; as JSON.
 
 The third run is the compressed model in another engine, such as the quantized program in PyTorch.
 Third run against reference is the error of the compression; target against third run is the error

@@ -1,5 +1,5 @@
-"""The events of a comparison (stages, progress, batches of rows), and the callbacks `progress` and
-`watch` that receive them."""
+"""The events of a comparison (stages, progress, batches of rows), the callbacks `progress` and
+`watch` that receive them, and the tally of errors so far."""
 
 from __future__ import annotations
 

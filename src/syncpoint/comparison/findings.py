@@ -1,5 +1,5 @@
 """Data classes of a diagnosis as a comparison stores it: symptom, findings with level and evidence,
-failures.
+failures, their JSON and text.
 
 `syncpoint.diagnosis` computes them, the reports show them.
 """

@@ -1,5 +1,5 @@
-"""Find the first divergence: the earliest ops with a large introduced error or, where that is
-unknown, off although their inputs are close."""
+"""Find the first divergence: the earliest ops, on parallel branches, with a large introduced error
+or off although their inputs are close; not after damage."""
 
 from __future__ import annotations
 

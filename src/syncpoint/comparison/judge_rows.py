@@ -1,5 +1,5 @@
-"""Decide the verdict and the guilt of each row, and the verdict of the whole comparison, from
-numbers; also under other limits, without values.
+"""Decide verdict and guilt of each row from its numbers, and the one verdict of the whole
+comparison, under any limits; for one pair: metrics/judge_*.py.
 
 `judge_row` judges one sync point: while it is measured, at the end, or under other limits.
 `judge_rows` adds what depends on all rows, such as amplified outputs.

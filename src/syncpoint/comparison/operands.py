@@ -1,5 +1,5 @@
-"""Prepare recorded tensors for the kernel: operands, views, dequantization, quantization steps, and
-reasons for shapes that do not fit."""
+"""Turn a recorded tensor into the operand that is measured: values, dtype, scales; views,
+dequantization, quantization steps; why shapes do not fit."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """The result of a comparison (`Result`): its rows and unmatched tensors, and what follows from
-them: worst rows, outputs, exit code, table."""
+them: worst rows, outputs, first divergence, exit code, table."""
 
 from __future__ import annotations
 

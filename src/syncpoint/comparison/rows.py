@@ -1,5 +1,5 @@
 """Data classes of one row: both ends of a sync point, its numbers, its introduced error and its
-verdict; order of rows, worst first."""
+verdict; sort key, worst first; computes no numbers."""
 
 from __future__ import annotations
 

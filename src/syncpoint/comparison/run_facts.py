@@ -1,5 +1,5 @@
-"""What a result keeps of each run: model, runtime, precision, notes, and which ops each op
-reads."""
+"""What a result keeps of each run: model, runtime, precision (or dtypes of a dump), notes, and
+which ops each op reads."""
 
 from __future__ import annotations
 

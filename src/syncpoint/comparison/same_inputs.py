@@ -1,5 +1,5 @@
-"""Mark model inputs that are the same on both sides, up to rounding to the types of the two
-sides."""
+"""Mark model inputs that are the same on both sides, up to rounding: clip values to the range of
+the other side's type, round to both types."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Both runs of a comparison (`Sides`): verified operands of their tensors, and masks, precisions
-and execution order for each row."""
+"""Both runs of a comparison (`Sides`): verified operands of tensors, ends of rows, masks, counted
+elements, precision and execution order of each row."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The precision of each tensor, by which the preset `auto` chooses limits: the coarsest type of its
-op, parameters and ops upstream.
+"""Precision of each tensor, by which preset `auto` chooses limits: coarsest type of op, parameters,
+constants (also rounded ones) and ops upstream.
 
 It is the coarsest precision of the op's output, its parameters and all ops upstream. Integers that
 are not quantized values have no precision.

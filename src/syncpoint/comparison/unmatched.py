@@ -1,5 +1,5 @@
-"""List the tensors without a partner (`UnmatchedTensor`), and decide whether an error in each would
-show in a compared tensor.
+"""List tensors without a partner (`UnmatchedTensor`), ops that are read but not recorded, aliases,
+stand-ins; whether an error in each would show.
 
 Fusion hides most tensors of a compiled graph, but their values flow into tensors that are compared,
 so that an error in them shows there. A dump that lost files has just as few tensors. The graphs of

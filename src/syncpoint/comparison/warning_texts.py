@@ -1,5 +1,5 @@
-"""Texts of a result's warnings: NaN or all-zero outputs, incomplete or swapped runs, doubtful
-pairs, masks, values that were not kept."""
+"""Texts of a result's warnings: NaN or inf on both sides alike, all-zero outputs, incomplete or
+swapped runs, doubtful pairs, masks, values not kept."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Limits of a diagnosis (time, elements), and the functions that read recorded values of a tensor
-within them.
+"""Limits of a diagnosis (time, elements), and the functions that read a tensor's recorded values
+within them, whole or window by window.
 
 Every cause reads values through this module. A tensor up to `MAX_ELEMENTS` is read completely. Of a
 larger one a cause may read a sample (large_tensor_samples.py); a finding that rests on a sample

@@ -1,5 +1,5 @@
-"""What causes work on (`Case`): rows, guilty rows, values of both sides, experiments on a row, and
-running models again.
+"""What causes work on (`Case`): rows, guilty rows, values of both sides, masks, experiments on a
+row, running models again, comparing a new run of the target.
 
 Everything is read and computed when a cause needs it: a few ops explain most comparisons.
 """

@@ -1,5 +1,5 @@
-"""Run all causes on a comparison and rank their findings; report causes that failed or skipped
-large tensors."""
+"""Run all causes on a comparison, lower the confidence of doubtful or sampled findings, rank them;
+list causes that failed or skipped large tensors."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Text helpers of findings: name ops and tensors with their location, format numbers and shares;
-make a finding about one row."""
+"""Text helpers of findings: name ops and tensors with their location, join names, describe a
+change, format numbers, shares and ratios; make a finding."""
 
 from __future__ import annotations
 

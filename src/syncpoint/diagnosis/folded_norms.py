@@ -1,5 +1,5 @@
-"""Find products that only look wrong because the target folded the following batch norm into them,
-to examine both together."""
+"""Find products that only look wrong because the target folded the following batch norm into them;
+the rows to examine together with that norm."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Choose the rows that causes look into: guilty ops with a large error, else outputs that no op
-explains, else moderate ones; first divergence.
+"""Choose the rows that causes look into: guilty ops, else outputs that no op explains; drop rows
+that only pass on NaN or inf; first divergence.
 
 The rule reads rows only. `ValueChecks` answers what only values can tell, for example whether the
 target folded a norm into the product before it. docs/diagnosis.md has the rule in words.

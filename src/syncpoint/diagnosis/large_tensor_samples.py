@@ -1,5 +1,5 @@
-"""Read a sample, the same on both sides, of tensors that are too large for a diagnosis to read
-completely.
+"""Read a sample, the same on both sides, of tensors too large for a diagnosis: choose spread
+indices, select scales, describe the sample.
 
 A sample has the same positions on both sides and in every run of the program.
 """

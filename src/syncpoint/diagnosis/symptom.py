@@ -1,5 +1,5 @@
-"""Classify the symptom of a comparison by how far its outputs are off; list versions that changed
-between the runs."""
+"""Classify the symptom of a comparison by how far its outputs are off, with a sentence on the worst
+one; list versions that changed between the runs."""
 
 from __future__ import annotations
 

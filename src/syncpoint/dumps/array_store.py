@@ -1,5 +1,5 @@
-"""Read values of .npy data in any storage: row- or column-major, big-endian, or deflated in a ZIP
-file."""
+"""Read values and windows of .npy data in any storage: row- or column-major, big-endian, or
+deflated in a ZIP file; verify its CRC."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Shared by formats without a graph: build a run in which each named array is an op with one
-output, and list the values to save."""
+output; list values to save under unique names, in chunks."""
 
 from __future__ import annotations
 

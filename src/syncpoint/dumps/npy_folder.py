@@ -1,4 +1,5 @@
-"""The dump format of a folder of .npy files: read and write it, with relative paths as op names."""
+"""The dump format of .npy files, one file or a folder: recognise (`sniff`), read and write it, with
+relative paths as op names, in natural order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Parse and write the header of a .npy file (dtype, shape, order), as untrusted data."""
+"""Parse and write the header of a .npy file (magic bytes, dtype, shape, order), as untrusted data;
+read one file's entry."""
 
 from __future__ import annotations
 

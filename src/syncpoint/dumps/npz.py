@@ -1,5 +1,5 @@
-"""The format .npz of NumPy, a ZIP file of .npy members: read (members that are not compressed are
-mapped) and write it."""
+"""The dump format .npz, a ZIP file of .npy members: recognise, read (members that are not
+compressed are mapped) and write it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Open a run or dump by its path: recognise its format, read it and its `env.json`."""
+"""Open a run or dump by its path: recognise its format, read it and its `env.json`; refuse a file
+whose suffix and content disagree."""
 
 from __future__ import annotations
 

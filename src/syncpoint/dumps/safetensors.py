@@ -1,4 +1,5 @@
-"""The safetensors format: parse and check its JSON header, read it as a run, write it."""
+"""The dump format safetensors: parse and check its JSON header, refuse holes and overlaps, read it
+as a run, write it."""
 
 from __future__ import annotations
 

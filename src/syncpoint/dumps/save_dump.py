@@ -1,5 +1,5 @@
-"""Write the values of a run as a dump of a named format; refuse formats that cannot be written, and
-existing paths."""
+"""Write the values of a run as a dump of a named format (behind `convert`); refuse formats that
+cannot be written, and existing paths."""
 
 from __future__ import annotations
 

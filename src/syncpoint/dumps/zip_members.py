@@ -1,4 +1,5 @@
-"""Find the bytes of members of a ZIP archive in its file, and inflate them with a size limit."""
+"""Find the bytes of members of a ZIP archive in its file; inflate a raw deflate stream step by step
+into a buffer, with a size limit."""
 
 from __future__ import annotations
 

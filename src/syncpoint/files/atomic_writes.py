@@ -1,5 +1,5 @@
-"""Write a file or folder atomically: under a temporary, locked name, then synced and renamed;
-remove those of killed writers.
+"""Write a file or folder atomically: temporary locked name, sync (in parallel), rename (main file
+last); remove what killed writers left behind.
 
 A partial is called `.NAME.PID-RANDOM.partial`, so no two writers share one. Its writer locks it for
 as long as that process lives. A partial without a lock was left by a process that was killed; the

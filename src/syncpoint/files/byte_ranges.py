@@ -1,4 +1,5 @@
-"""Map, read and write byte ranges of files, and start writing them back to the disk."""
+"""Map, read and write byte ranges of files, and start writing them back to the disk without
+waiting."""
 
 from __future__ import annotations
 

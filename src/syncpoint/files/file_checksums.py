@@ -1,5 +1,5 @@
-"""Size and checksum of whole files (`FileRecord`): compute, verify, store in a document; the error
-for a changed file."""
+"""Size and checksum of whole files (`FileRecord`): compute, verify, store under `files` in a
+document; the error for a changed file."""
 
 from __future__ import annotations
 

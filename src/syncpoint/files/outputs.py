@@ -1,5 +1,5 @@
 """Write reports and converted files to a path of the user, whole or not at all; also to links,
-pipes and `/dev/stdout`.
+pipes and stdout or stderr, recognised by file identity.
 
 The user named every path here. A link is followed, `/dev/stdout` and pipes work, and a path that
 cannot be written is a WriteError.

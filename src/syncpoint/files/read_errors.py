@@ -1,4 +1,5 @@
-"""Turn an OSError during reading into an error that names the file: missing, permission denied."""
+"""Turn an OSError during reading into an error that names the file: missing, permission denied
+(context manager)."""
 
 from __future__ import annotations
 

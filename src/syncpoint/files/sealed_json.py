@@ -1,5 +1,5 @@
 """Write and verify JSON documents that end with their own checksum and list the checksums of the
-files next to them.
+files next to them; strip the checksum, cut at a key.
 
 The last key of a sealed document is `checksum`. It covers all bytes before it, so the document is
 verified as bytes before a JSON parser sees it, and can still be replaced in one rename. Under

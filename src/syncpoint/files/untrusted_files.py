@@ -1,5 +1,5 @@
-"""Open and read files of runs and dumps safely: regular files only, inside their folder, without
-links, up to a size limit.
+"""Open and read files of runs and dumps safely: regular files only, inside their folder, no links,
+up to a size limit; test first bytes, require a folder.
 
 Everything a run or a dump reads passes through here, or through `byte_ranges` for values and
 `untrusted_json` for JSON.

@@ -1,4 +1,5 @@
-"""Turn an OSError during writing into a WriteError: disk full, permission denied, name taken."""
+"""Turn an OSError during writing into a WriteError: disk full, permission denied, name taken
+(context manager)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Lock a run or comparison for one writer, by a lock file that the kernel releases when the process
-dies; see who holds it."""
+dies; see who holds it, and whether it was replaced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Read YAML and TOML files that people write, with limits on size and depth and clear errors."""
+"""Read YAML and TOML files that people write, with limits on size, depth and self-reference, and
+clear errors."""
 
 from __future__ import annotations
 

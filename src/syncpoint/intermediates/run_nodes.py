@@ -1,5 +1,5 @@
-"""Run an exported program node by node with a callback, on copies of what it would change; unpack
-packed weights."""
+"""Run an exported program node by node (FX interpreter) with a callback after each, on copies of
+what it would change; paths of inputs; unpack weights."""
 
 from __future__ import annotations
 

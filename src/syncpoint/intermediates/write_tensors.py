@@ -1,5 +1,5 @@
 """Write the tensors of a program's nodes with metadata entries: all of them, or as Apple's filter
-selects; category of a node.
+selects; category of a node, getitem, model outputs.
 
 All tensors are written with what a run of ours knows of them. A filter selects as Apple's
 `save_intermediates` does, to the byte. The category of a node in `metadata.json` is inputs, outputs

@@ -1,5 +1,5 @@
-"""Sample a few hundred values of each tensor (fingerprint), and compare two tensors by them:
-distance, tolerance, equality.
+"""Sample a few hundred values of a tensor (fingerprint), dequantized; compare two by distance, norm
+and its log, tolerance, correlation; drop plain ones.
 
 The positions of these values depend only on the number of elements. So two tensors of one size are
 compared element by element, and neither is read completely. Rounding changes a fingerprint a

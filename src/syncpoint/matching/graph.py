@@ -1,5 +1,5 @@
 """A run as a graph of op outputs (slots), for matchers: who computes and reads a slot, its root
-before views and casts, its parameters.
+before views and casts, parameters, ops split in two (bias, clamp).
 
 A *slot* is one output of one op, for all parts that were recorded. Its *root* is the slot before
 views, casts and copies: two ops that read slots with the same root read the same numbers.

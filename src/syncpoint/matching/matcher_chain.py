@@ -1,5 +1,5 @@
-"""Run the matchers in order, strongest evidence first, on what is still unpaired; summarize the
-pairs in one line."""
+"""Run the matchers in order, strongest evidence first, on what is still unpaired; count the pairs
+by evidence in one line."""
 
 from __future__ import annotations
 

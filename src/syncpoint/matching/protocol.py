@@ -1,5 +1,5 @@
-"""The interface of matchers: `Matching` (pairs so far, free tensors, reasons), `SyncPoint`, `Side`,
-`Unmatched`, `Matcher`."""
+"""The interface of matchers: `Matching` (pairs so far, free tensors, add, release, exchange,
+explain), `SyncPoint`, `Side`, `Unmatched`, `Matcher`."""
 
 from __future__ import annotations
 

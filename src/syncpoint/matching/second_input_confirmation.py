@@ -1,5 +1,5 @@
-"""Check pairs that only equal values support: run both models on a second input, and see whether
-the values are equal again.
+"""Check pairs that only equal values support, by comparing both runs on a second input;
+workflow/second_input.py records these runs.
 
 On one input two different tensors may hold the same values by coincidence: a ReLU of values that
 are all positive, or a maximum in which one operand is always larger.

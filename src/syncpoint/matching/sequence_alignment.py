@@ -1,4 +1,5 @@
-"""Align two sequences: longest common subsequence, longest chain of pairs that do not cross."""
+"""Align two sequences: longest common subsequence (exact, or ends of long ones), longest chain of
+pairs that do not cross."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""During matching, set why a slot has no partner: folded into an op, inside an op, or a view or
-copy of a compared slot."""
+"""During matching, say why a slot has no partner: folded, inside an op (a product before its bias
+is added, merged ops), view or copy of a compared slot."""
 
 from __future__ import annotations
 

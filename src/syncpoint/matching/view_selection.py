@@ -1,5 +1,5 @@
 """Choose the view of a pair: from declared layouts and axis names, from shapes, or by equal values;
-votes for an order of axes.
+blocked channels; votes for an order of axes.
 
 A view comes from a layout that the target declares, from the definition of the op (a matrix product
 is 2-D where a linear layer keeps its axes), or from values that are equal through it. An order of

@@ -1,5 +1,5 @@
-"""The views themselves (`View`): transpose, reshape, slice, squeeze; parse, apply, undo, and their
-effect on a shape.
+"""The views themselves (`View`): transpose, reshape, slice, squeeze, flip; parse, apply, undo, and
+their effect on a shape.
 
 A view is a short chain of steps, written as text: `transpose(0,3,1,2)`, `reshape(4,-1)`,
 `slice(1,0,768)`, `squeeze()`. It never changes a value.

@@ -1,5 +1,5 @@
-"""What matchers share during one matching (`Workspace`): graphs of both runs, fingerprints, views,
-pairs and reasons by slot."""
+"""What matchers share during one matching (`Workspace`): graphs, fingerprints, views; pair and
+unpair slots, note or explain a slot without partner."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The catalogue of metrics: id, title, unit, better direction, and the explanation with its
-formula.
+"""The catalogue of metrics: id, title, unit, better direction, explanation with formula; no
+calculation.
 
 The command line, the result table and every report use the same ids. `t` is the target,
 `r` the reference, `d = t - r`; sums run over the *compared* elements: finite on both sides, not

@@ -1,5 +1,5 @@
 """Settings of a measurement that follow from the dtypes of a pair: tolerances, mask value, overflow
-limit, ULP, quantization step."""
+limit, ULP, quantization step, coarser dtype."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Decide the verdict of one pair of which only statistics or digests were kept; with the reason.
+"""Verdict of one pair of which only statistics or digests were kept, with the reason: equal
+integers, bounds of PSNR, caveat of equal statistics.
 
 Statistics prove a difference, but not equality; a digest cannot tell how large a difference is.
 """

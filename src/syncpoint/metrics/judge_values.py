@@ -1,5 +1,5 @@
-"""Decide the verdict of one pair from the numbers of its values: by the limits, by one metric, by
-introduced error, by correct rounding; with the reason."""
+"""Verdict of one pair from the numbers of its values, with the reason: by limits, one metric,
+introduced error, correct rounding, NaN counts, hidden bulk."""
 
 from __future__ import annotations
 

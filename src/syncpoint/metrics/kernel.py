@@ -1,5 +1,5 @@
-"""Call the native kernel: measure pairs in parallel, compute statistics, check data (memory or file
-regions, scales, zero points).
+"""Call the native kernel: convert pairs and operands (memory or file regions, scales, zero points),
+check them, measure in parallel, compute statistics.
 
 Returns their metrics."""
 

@@ -1,5 +1,5 @@
-"""Limits: the bounds of close and moderate for each precision preset; load from YAML, order of
-presets, limit of a metric.
+"""Limits: the bounds of close and moderate for each precision preset; load from YAML, order and
+names of presets, limit of a metric.
 
 They are separate from the measurements, so that a saved comparison can be judged again by other
 limits.

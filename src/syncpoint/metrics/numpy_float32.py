@@ -1,4 +1,4 @@
-"""Cosine, relative error, KL divergence and other metrics computed in float32 as NumPy does, bit
+"""Cosine, relative error, KL divergence and other metrics in float32 as NumPy computes them, bit
 for bit, to match reports of other tools.
 
 Both sides are cast to float32, and all arithmetic equals NumPy's on such arrays, so that our digits

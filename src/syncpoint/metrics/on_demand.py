@@ -1,5 +1,5 @@
-"""Metrics that are computed only when asked for: worst slices, histograms, KL divergence, top-k
-agreement.
+"""Metrics of real tensors that are computed only on request: worst slices, histograms, KL
+divergence, top-k agreement; differences: page/tensor_values.py.
 
 They read tensors in place and in their own types, and skip the same elements as the main
 measurement: masked, NaN and infinite ones. Scores are float64, so 64-bit integers beyond 2**53 are

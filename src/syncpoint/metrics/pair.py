@@ -1,5 +1,5 @@
 """Data classes of what is measured: a pair of operands, each in memory or as a region of a file,
-with scale and zero point.
+with scale, zero point and logical shape.
 
 Nothing is copied: an operand is a view of memory with any strides, or a region of a file.
 """

@@ -1,5 +1,5 @@
-"""Compare the statistics of two tensors: differences, and the bounds of PSNR and SQNR that they
-prove.
+"""Compare the statistics of two tensors: differences, why they are incomparable, and the bounds of
+PSNR and SQNR that they prove.
 
 Statistics can prove a difference, but not equality. The bounds hold for any two tensors with these
 statistics, so a verdict of large is certain.

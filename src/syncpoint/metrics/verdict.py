@@ -1,5 +1,5 @@
-"""The verdicts (`Verdict`: close, moderate, large and others) and codes and texts of reasons; rules
-are in judge_values.py, judge_statistics_and_digests.py and judge_rows.py."""
+"""The verdicts (`Verdict`: close, moderate, large and others), codes and texts of reasons; rules
+are in judge_*.py here and in comparison/judge_rows.py."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The strip beside the error curve of the page: module groups, flags, limits, and places where
-target tensors have no counterpart."""
+"""The strip beside the error curve of the page: module groups, flags, limits all rows share, and
+places where target tensors have no counterpart."""
 
 from __future__ import annotations
 

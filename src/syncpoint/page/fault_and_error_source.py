@@ -1,4 +1,5 @@
-"""Find the op that a row's error comes from, and describe in words which op is at fault.
+"""Find the op that a row's error comes from (breadth first upstream), and describe in words which
+op is at fault or why that is unknown.
 
 The source is the first divergence, or the op upstream that makes the error. The words are a
 headline and a few sentences.

@@ -1,5 +1,5 @@
-"""The cards of findings: the causes of the diagnosis or, without one, the first divergence, the
-first NaN, and what was not compared."""
+"""The cards of findings: causes of the diagnosis or, without one, first divergence, first NaN, an
+output without counterpart, and what was not compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The reference ops that one fused sync point stands for, with their source lines.
+"""The reference ops that one fused sync point stands for, in order, with their source lines; marks
+of fused entries in a graph.
 
 A fused op is measured once, at its end, and comes from as many source lines as it has pieces.
 """

@@ -1,5 +1,5 @@
-"""The graph of each run, as columns that the page lays out: entries, edges, groups; a large graph
-is cut or rolled up by group.
+"""The graph of each run, as columns that the page lays out: entries, edges (producer and consumer
+pairs), groups; a large graph is cut or rolled up.
 
 `build_graph` answers the page. First all entries of a side are collected: inputs and ops, their
 edges, groups and reasons. A graph that is too large to be sent whole is sent in parts: one entry a

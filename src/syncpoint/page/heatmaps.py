@@ -1,5 +1,5 @@
-"""The heat map of a sync point: a plane of both tensors and of their difference, pooled so that one
-bad element stays visible."""
+"""The heat map of a sync point: a plane of both tensors and their difference, pooled so that one
+bad element stays visible; default axes, index, window."""
 
 from __future__ import annotations
 

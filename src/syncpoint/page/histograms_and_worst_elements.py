@@ -1,5 +1,5 @@
-"""Histograms of both sides of a sync point, its worst elements, and the pattern that these share,
-such as one channel.
+"""Histograms of both sides of a sync point, its worst elements with flat indices in the whole
+tensor, and the pattern that these share.
 
 The worst elements are those with the largest differences; what they have in common is described.
 """

@@ -1,4 +1,5 @@
-"""Write a comparison as one HTML file: the page, with the answers to all requests that it can make.
+"""Write a comparison as one HTML file that works offline: choose rows for previews, collect the
+answers to all requests of the page, trim large ones.
 
 It holds the numbers of every sync point, both graphs, the source files, and previews of the most
 important tensors; it needs no network and no server.

@@ -1,4 +1,4 @@
-"""The displayed names of ops and of both ends of sync points, as whole columns."""
+"""The displayed names of ops and of both ends of sync points, as whole columns of a data frame."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Cut the module tree into groups such as `blocks.0`, and assign each module to one of them.
+"""Cut the module tree into groups such as `blocks.0` by op counts, and assign each module to one of
+them.
 
 The tree is cut at one level: `blocks.0`, `blocks.1` rather than `blocks`, and `model.layers.7`
 rather than `model`. A module with numbered modules inside is always split, and so is one that holds

@@ -1,4 +1,5 @@
-"""Lines of the navigator's list: a window of rows and groups, and the line at which a row is."""
+"""Lines of the navigator's list: a window of rows and groups with their cells, and the line at
+which a row is."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""One comparison that is open for the page: its name in URLs, table, `comparison.json`, limits,
-edges, and its runs on demand."""
+"""One comparison open for the page (saved or in memory): name in URLs, table, document, limits,
+edges, runs on demand, a reduced `Result` of decisive rows."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """The overview message: both runs, coverage, verdict, counts of verdicts, outputs, findings,
-symptom, exit code."""
+symptom, exit code, metrics and types to choose from."""
 
 from __future__ import annotations
 

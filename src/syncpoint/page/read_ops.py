@@ -1,5 +1,5 @@
-"""Read the ops of a run and the ends of sync points as columns with keys, orders and labels, from
-the run or from what the comparison knows of it."""
+"""Read the ops of a run and the ends of sync points as columns with keys, codes, orders, labels,
+from the run or what the comparison knows of it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Details of one sync point for the inspector: both ends, metrics with explanations, error bars,
-statistics; no values."""
+"""Details of one sync point for the inspector: both ends, metrics judged and explained, error bars,
+statistics, why there are no values; reads no values."""
 
 from __future__ import annotations
 

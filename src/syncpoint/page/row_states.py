@@ -1,4 +1,5 @@
-"""The state of every row for the page, as packed columns: its level by a metric and its guilt.
+"""The state of every row for the page, as packed columns: level by a metric (bulk included) and
+guilt; counts of elements not finite on one side.
 
 Everything works on whole columns: a comparison may have a million rows.
 """

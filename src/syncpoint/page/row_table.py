@@ -1,5 +1,5 @@
-"""All rows as columns: their levels, scores and ranks, and the query that filters, sorts and groups
-them.
+"""All rows as columns: levels, scores, ranks, search texts; the query that filters, sorts and
+groups them; counts of a column's values.
 
 The rows that the page shows are chosen and ranked here; `navigator.py` makes lines of them.
 """

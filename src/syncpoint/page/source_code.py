@@ -1,4 +1,5 @@
-"""The recorded source files of a run for the page, and the sync points of each of their lines."""
+"""The recorded source files of a run for the page, with the sync points and fused ops of each of
+their lines."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Two sentences that summarize a comparison: which ops make the damage, and what is close or
-missing elsewhere."""
+"""Two sentences that summarize a comparison: which ops make the damage, and what is close, broken
+or not compared elsewhere."""
 
 from __future__ import annotations
 

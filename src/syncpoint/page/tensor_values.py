@@ -1,5 +1,5 @@
-"""Read the values of a sync point in pieces, in parallel, as they were compared (view, dequantized,
-masked); names of axes.
+"""Values of a sync point in pieces, in parallel, as compared (view, dequantized, masked):
+elementwise absolute differences, also of complex numbers; axis names.
 
 The two tensors are prepared by the code that measured them, so that the page shows the numbers
 behind the verdict: through the view of the pair, dequantized, and with the same rules for masked

@@ -1,5 +1,5 @@
 """The section on whether the runs can be trusted: equal inputs, observer check, checksums,
-precision, failures of the diagnosis."""
+precision, failures or lack of a diagnosis."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Write the reduced run: open the dump's structure from sparse copies, and give its tensors the
-statistics or digests of the journal.
+"""Write the reduced run: open the dump's structure from sparse copies, give its tensors the
+statistics or digests of the journal, say what is missing.
 
 The reader of the dump's format knows the names, edges and sources of the tensors. It opens a copy
 of the dump: each data file is replaced by a sparse file of the same size with the same header.

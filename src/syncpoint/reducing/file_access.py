@@ -1,4 +1,5 @@
-"""Open, read, check and delete files that another process may still write or change."""
+"""Open, read, list, check (size, time, inode) and delete data files that another process may still
+write or change."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The journal of a reduction: the statistics, digests and other bytes read from each file, kept
-after its deletion or a crash.
+"""The journal of a reduction: append the statistics, digests and bytes read from each file, read
+them back to confirm; survives deletion or a crash.
 
 It replaces the files that were deleted. For each file it holds the statistics and digests of the
 tensors, and the few bytes outside of them, from which the reader of the dump's format sees again

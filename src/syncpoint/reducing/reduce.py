@@ -1,5 +1,5 @@
-"""Reduce a run or a dump to statistics or digests: check the arguments, read file by file, store
-values that are kept, delete what was read.
+"""Reduce a run or dump to statistics or digests: check arguments, wait for and read files, store
+kept values, read again before deleting.
 
 `Reduction` reads file by file as the files become complete. Reducing to min-max is in
 `to_min_max.py`.

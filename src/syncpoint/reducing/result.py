@@ -1,4 +1,5 @@
-"""The result of a reduction: which files were reduced or not and why, sizes, exit code and text."""
+"""The result of a reduction: which files were reduced or not and why, sizes, exit code and text;
+`count_text` (3 files), size of a folder."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Which files of the source hold data and which are complete, for each kind: run, folder, msProbe
-dump, .npz, intermediates."""
+"""Which files of the source hold data and which are complete, for each kind of source: run, folder,
+msProbe dump, .npz, intermediates; why to keep one."""
 
 from __future__ import annotations
 

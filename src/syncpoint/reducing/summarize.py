@@ -1,4 +1,5 @@
-"""Read a tensor once, window by window: digest, statistics, minimum and maximum.
+"""Read a tensor once, window by window: digest, statistics, minimum and maximum; verify its
+checksum.
 
 Elements that are dense in their file are read, not mapped: the writer may truncate the file
 meanwhile, and access to a mapping of missing bytes kills the process.

@@ -1,5 +1,5 @@
-"""Reduce .npy and device files to the minimum and maximum of each tensor, in `_min_max` files
-beside them or elsewhere.
+"""Reduce .npy and device files to minimum and maximum of each tensor, in `_min_max` files beside
+them or elsewhere; delete after a second reading.
 
     X.npy       X_min_max.npy    [min, max]
     X           X_min_max.npz    `inputs` and `outputs` of an op, a row [min, max] for each tensor

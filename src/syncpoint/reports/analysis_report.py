@@ -1,5 +1,5 @@
-"""The report of an analysis, on a terminal and as JSON: outputs, guilty kernels, the table of
-buffers."""
+"""The report of an analysis, on a terminal and as JSON: headline, outputs, guilty kernels, the
+table of buffers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The report of a bisection, as text lines and as JSON; also the line printed for each cut."""
+"""The report of a bisection, as text lines and as JSON; also the line printed for each cut;
+decibels as text."""
 
 from __future__ import annotations
 

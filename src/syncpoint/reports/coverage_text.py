@@ -1,4 +1,5 @@
-"""Text that explains exit code 3: why too little was compared, and what to do about it."""
+"""Text that explains exit code 3: why too little was compared (nothing, a side below its share, an
+output), and what to do about it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Write the table of a comparison as CSV: every column, one line for each sync point."""
+"""Write the table of a comparison as CSV: every column, one line for each sync point, formulas
+escaped; not Ascend's tables."""
 
 from __future__ import annotations
 

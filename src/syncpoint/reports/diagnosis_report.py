@@ -1,5 +1,5 @@
-"""Print the diagnosis: the symptom, then each finding with evidence and next step; the first causes
-for a comparison report."""
+"""Print the diagnosis: symptom, findings with evidence and next step; runs that could not be read,
+why and the cure; first causes for a comparison report."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The message about one row that is off: mismatched share, max absolute error, PSNR, introduced
-error, differing parameters."""
+"""The message about one row that is off: mismatched share, max absolute error and its index, PSNR,
+statistics, introduced error, differing parameters."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Write a comparison as strict JSON (INTERFACE.md) for other programs; non-finite numbers become
-strings."""
+"""Write a comparison as strict JSON (INTERFACE.md) for other programs: rows, reasons in parts;
+non-finite numbers become strings."""
 
 from __future__ import annotations
 

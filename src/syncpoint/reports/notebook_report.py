@@ -1,5 +1,5 @@
-"""Show a comparison in a notebook, as HTML and SVG: the PSNR chart, the first divergence, the worst
-rows, findings.
+"""Show a comparison in a notebook, as HTML and SVG: headline, runs, warnings, the PSNR chart, first
+divergence, worst rows, findings.
 
 Plain HTML and SVG without scripts, so that every notebook viewer shows it.
 """

@@ -1,5 +1,5 @@
-"""Print a comparison on a terminal: both runs, the table of rows, the first divergence, the
-verdict; and the text of `--quiet`."""
+"""Print a comparison on a terminal: both runs, the table of rows (choice, cells, short types),
+first divergence, verdict; and the text of `--quiet`."""
 
 from __future__ import annotations
 

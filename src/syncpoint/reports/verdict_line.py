@@ -1,5 +1,5 @@
 """The verdict line: verdict, coverage, preset, and a caveat if it rests on statistics or on a part;
-also the verdict of one row in words."""
+the verdict of one row in words."""
 
 from __future__ import annotations
 

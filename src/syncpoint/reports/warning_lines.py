@@ -1,4 +1,5 @@
-"""Lines printed before the verdict: model inputs that differ, damaged and unreadable tensors."""
+"""Lines printed before the verdict: model inputs that differ, damaged and unreadable tensors;
+warning texts are in comparison/warning_texts.py."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Convert arrays to the dense bytes that are stored and back; reinterpret dtypes; pack and unpack
-four-bit types.
+four-bit types; byte range of a window.
 
 Stored bytes are row-major and little-endian. Two four-bit elements share a byte, the first in the
 low half; in a last byte with one element the upper half is zero.

@@ -1,5 +1,5 @@
-"""Data classes of a run: ops, tensors, their keys, parts, edges, roles, source frames,
-quantization, statistics, facts of the run.
+"""Data classes of a run: ops, tensors, keys, parts, edges, roles, source frames (from text),
+quantization and its misfit, statistics, facts of the run.
 
 Plain frozen records without behaviour beyond naming. `syncpoint.run.storage.table_columns` defines
 their form on disk; `syncpoint.run.recorder` produces them.

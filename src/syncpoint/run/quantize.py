@@ -1,4 +1,5 @@
-"""Quantize real numbers to stored integers by scale and zero point."""
+"""Quantize real numbers to stored integers by scale and zero point (per tensor or axis), clipped to
+the type's range."""
 
 from __future__ import annotations
 

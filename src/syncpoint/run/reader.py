@@ -1,5 +1,5 @@
-"""`Run`: read the ops, tensors and facts of one execution; values, windows, digests and
-verification on demand."""
+"""`Run`: read the ops, tensors and facts of one execution, open or in memory; values, windows,
+digests, content id and verification on demand."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""`Recorder`, with which every capture records ops and tensors: copies values, filters, finds
-aliases, keeps values, statistics or digest.
+"""`Recorder`, with which every capture records ops and tensors: copies values, filters by pattern,
+finds aliases, keeps values, statistics or digest.
 
 It copies values at once, because the runtime will overwrite them, and leaves hashing and writing
 to a thread with a bounded queue. A part of the run (a sample, a step, a rank) is recorded through

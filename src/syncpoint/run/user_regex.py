@@ -1,4 +1,5 @@
-"""Regular expressions that users write, in Python's syntax and with a time limit.
+"""Regular expressions that users write (fullmatch, search, replace), in Python's syntax and with a
+time limit over all calls.
 
 Python's own engine can take practically forever on `(a|aa)+$` and cannot be stopped. It checks the
 syntax, so that the accepted expressions and their meaning are Python's; the package `regex`, which

@@ -1,5 +1,5 @@
 """Read the values of tensors from shard files (mapped, verified when first read), from an
-unfinished run, or from memory.
+unfinished run, or from memory; paths of shards.
 
 A run knows its tensors; a store reads their bytes. Dump formats have stores of their own with the
 same two methods. A store with checksums verifies every tensor when it is first read.

@@ -1,5 +1,5 @@
-"""Load objects that a user names, `package.module:attribute` or `file.py:attribute`; suggest
-similar names.
+"""Load objects that a user names, `package.module:attribute` or `file.py:attribute`; call a user's
+function; suggest similar names.
 
 Models and input functions are code, and run because the user named them. Nothing that is read
 from a run or a dump is ever loaded here.

@@ -1,5 +1,5 @@
-"""The observer check of all runtimes, on arrays: whether recording changed the outputs of a model,
-and how two arrays differ in bits."""
+"""The observer check of all runtimes, on arrays: whether recording changed outputs; how two arrays
+differ (dtype, shape, count, largest gap) in words."""
 
 from __future__ import annotations
 

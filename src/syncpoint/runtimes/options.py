@@ -1,4 +1,5 @@
-"""Parse the options of a runtime: text or values to typed values, with the defaults."""
+"""Parse the options that a runtime declares: text or values to typed values of each `Option`, with
+defaults; settings inside `config`: inductor/config.py."""
 
 from __future__ import annotations
 

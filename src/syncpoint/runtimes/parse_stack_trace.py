@@ -1,5 +1,5 @@
-"""Parse stack traces and module paths as exporters write them into graph nodes, to source
-frames."""
+"""Parse stack traces and module paths as exporters write them into graph nodes, to source frames;
+drop the number of a call."""
 
 from __future__ import annotations
 

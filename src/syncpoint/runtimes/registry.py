@@ -1,5 +1,5 @@
-"""The list of runtimes: load one by name, find those that accept a model, say how to install
-one."""
+"""The list of runtimes: load one by name or of a run, find those that accept a model, say how to
+install one."""
 
 from __future__ import annotations
 

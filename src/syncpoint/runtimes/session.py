@@ -1,5 +1,5 @@
-"""Base class of the sessions of all runtimes: facts of a run over all its samples, and the recorder
-of each step.
+"""Base class of the sessions of all runtimes: facts of a run over all its samples, error of a
+failed run, and the recorder of each step.
 
 A runtime of another package may use it too; the protocol does not require it. Model outputs need
 no code here: the recorder finds the op that each output comes from.

@@ -1,5 +1,5 @@
-"""Refuse requests without the token, to another host or from another origin, and cut off bodies
-that are too long.
+"""Refuse requests without the token, to another host or from another origin; cut off bodies that
+are too long; add security headers.
 
 A random token keeps out other users and other pages of the browser. The checks of Host and Origin
 keep out requests by a host name that an attacker points at this machine (DNS rebinding).

@@ -1,4 +1,5 @@
-"""Time limits for HTTP connections, so that stalled clients cannot use up the server.
+"""Time limits for HTTP connections (request, idle, slow reader), so that stalled clients cannot use
+up the server.
 
 uvicorn waits for a request without a limit. Here a request must arrive within a few seconds, and an
 answer must be read. How long the server takes to answer is not limited, because pages wait for

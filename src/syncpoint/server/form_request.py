@@ -1,5 +1,5 @@
-"""Check the comparison that a form requests (paths, inputs, options), and turn it into a command
-line or a call; warnings."""
+"""Check the comparison that a form requests (paths, inputs, options), name it, and turn it into a
+command line or a call; warnings before it runs."""
 
 from __future__ import annotations
 

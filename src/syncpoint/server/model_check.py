@@ -1,5 +1,5 @@
 """Check whether a model opens: load it in a process of its own, without running it, and list its
-inputs."""
+inputs as a preview."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Folders that a session writes comparisons to: choose a free name, create it, clear what an
-unfinished one leaves."""
+unfinished one leaves unless it is worth keeping."""
 
 from __future__ import annotations
 

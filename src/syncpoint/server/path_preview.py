@@ -1,5 +1,5 @@
-"""Preview a path that the user typed or chose: recording, model or Python file, its size, precision
-and inputs; runs no model.
+"""Preview a path that the user typed or chose (defaults for what is unknown): kind, size,
+precision, inputs, names in a Python file; runs no model.
 
 Recordings are opened, models are previewed where their runtime can, Python files are parsed and
 never imported; other models are recognised by their name until they are run.

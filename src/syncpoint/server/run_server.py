@@ -1,5 +1,5 @@
-"""Start the server on 127.0.0.1: bind the socket, make the address with its token, open the
-browser, serve."""
+"""Start the server on 127.0.0.1: check its packages, bind the socket, make the address with its
+token, open the browser, serve."""
 
 from __future__ import annotations
 

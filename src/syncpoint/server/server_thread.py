@@ -1,4 +1,5 @@
-"""Serve one comparison from Python or a notebook, in a thread of this process.
+"""Serve one comparison, in memory or saved, from Python or a notebook, in a background thread of
+this process.
 
 A notebook already runs an event loop, so the server has a thread and a loop of its own. It ends
 with `stop()`, or with the interpreter.

@@ -1,5 +1,5 @@
-"""Store the form of a session and the requests of unfinished comparisons in its folder `.session`,
-for the next server.
+"""Store the form of a session and the requests of unfinished comparisons, sealed, in its folder
+`.session`, for the next server.
 
 It is in the hidden folder `.session` of the folder of comparisons, so that a server that is started
 again continues where the last one was. Only the session writes it: a comparison from elsewhere

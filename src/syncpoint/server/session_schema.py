@@ -1,5 +1,5 @@
 """Data classes of the messages between the server and the session page: forms, files, jobs, past
-comparisons."""
+comparisons; option values as text."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Show an unfinished comparison: a worker writes what it has measured so far as a temporary
-comparison, deleted with the session."""
+"""Show an unfinished comparison: a worker writes it as a temporary comparison in a locked folder;
+folders of dead servers are deleted."""
 
 from __future__ import annotations
 

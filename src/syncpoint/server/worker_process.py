@@ -1,5 +1,5 @@
-"""A worker process as the server sees it: start it, read its events and output, limit it, stop it
-with all descendants."""
+"""A worker process as the server sees it: start it, read its events and output lines, limit it,
+stop it with all descendants."""
 
 from __future__ import annotations
 

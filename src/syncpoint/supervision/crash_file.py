@@ -1,4 +1,4 @@
-"""Write a file that describes a crash: command, versions, event and Python stack."""
+"""Write a file that describes a crash: command, installed versions, event and Python stack."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A process and its descendants: measure their memory, kill them, adopt orphans, end with the
-parent."""
+"""A process and its descendants (from /proc or ps): measure their memory, kill them, adopt orphans,
+end with the parent."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Messages from a supervised command to its supervisor: limits, current activity, interrupt
-received, finished, scratch folders.
+"""Messages that a supervised command sends to its supervisor: limits, current activity, interrupt
+received, finished, scratch folders to remove.
 
 Messages are lines of JSON in a pipe. Without a supervisor (the Python API, tests) every function
 here does nothing, so callers need not check.

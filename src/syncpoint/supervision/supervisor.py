@@ -1,4 +1,5 @@
-"""Run a command in a child process, watch its time, memory and signals, and report how it ended.
+"""Run a command in a child process, watch its time, memory and signals, report how it ended and
+what recording it leaves.
 
 A model is code: it may crash, exit, hang or use up all memory. In a child process this ends only
 the child, and the command still ends with one line and a reliable exit code: a child that did not

@@ -1,5 +1,5 @@
-"""Capture a model of any runtime into a run, open a run or dump by its path, and read the inputs
-that a run recorded."""
+"""Capture a model of any runtime into a run; open a run or dump by its path; name a model object by
+its class."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """The arguments of `compare` before they are resolved: what to compare, settings, limits (preset or
-file), map file."""
+file), map file, whether to reuse a stored run."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Start a diagnosis, of a new or saved comparison: collect its runs and models, run preprocessing
-pipelines, capture or replay again.
+"""Start a diagnosis, of a new or saved comparison: collect its runs (which cannot be read, and why)
+and models, run pipelines, capture or replay again.
 
 A run is data and never causes code to run. Models are run again only if the caller named them.
 """

@@ -1,5 +1,5 @@
 """Manual recording (`syncpoint.record`): the user records tensors, ops and modules of any engine or
-loop by name, step and rank.
+loop by name, step and rank, checked first.
 
     with sp.record("engine.run", rank=0) as rec:
         rec.attach(module)

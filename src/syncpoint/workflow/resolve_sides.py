@@ -1,5 +1,5 @@
 """Open or capture each side of a comparison: path or object to run and model; choose inputs,
-runtime options and steps; reuse stored captures.
+runtime options, steps; find and reuse stored captures.
 
 Each side is opened once, by `open_sides`; all later steps use its result. A recording is opened, a
 model is run.

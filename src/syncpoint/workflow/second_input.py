@@ -1,5 +1,5 @@
-"""Record both models on a perturbed second input, when matching asks to confirm pairs that only
-equal values support."""
+"""Run both models on one second input and record the runs, when matching asks; the input itself is
+computed in runtimes/inputs/perturbed.py."""
 
 from __future__ import annotations
 

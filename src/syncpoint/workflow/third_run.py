@@ -1,4 +1,5 @@
-"""Capture or open the run in between, and measure both sides against it to split every error."""
+"""Capture or open the run in between, and measure both sides against it; the errors are split in
+comparison/error_split.py."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Verify a whole run, dump or comparison: recompute every checksum and CRC, and list what is
-damaged or has no checksum.
+"""Verify a whole run, dump or comparison: recompute every checksum and CRC, list what is damaged or
+has no checksum; verdict and exit code as JSON.
 
 Opening a run or a comparison verifies its JSON and its tables; comparing verifies what it reads.
 This reads everything and reports which op and which file is damaged, what was verified, and what

@@ -1,5 +1,5 @@
-"""Parse one dump file of a device: its header (protobuf or the Nano form), where each tensor's
-bytes lie, further facts on a tensor."""
+"""Parse the header of one device dump file (protobuf or Nano form): where each tensor's bytes lie,
+names of types and layouts, unknown fields, facts as attributes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Read a folder of device dump files as a run: one op a file, its executions in order of time,
-slices put together."""
+"""Recognise and read a folder of device dump files as a run: one op a file, executions in order of
+time, slices put together, damaged files noted."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The element types and layouts of device dumps by number: decoders such as HiFloat8, and the
-precision that each type counts as.
+"""The element types and layouts of device dumps by number: names, decoders such as HiFloat8 and
+4-bit types, the precision that each type counts as.
 
 Types that NumPy and ml_dtypes lack are decoded to wider ones, exactly. A type whose definition or
 packing is not known for certain is named and not read: a wrong number is worse than none.

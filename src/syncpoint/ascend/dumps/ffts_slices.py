@@ -1,4 +1,5 @@
-"""Put together ops that FFTS+ executed in slices, each with a file of its own.
+"""Put together the tensors of ops that FFTS+ executed in slices, each with a file of its own: count
+slices, order pieces, refuse gaps.
 
 The first attribute of such a file is JSON. Where threads shared the work, `input_tensor_slice` and
 `output_tensor_slice` say for each thread, tensor and axis from where to where its piece goes. Where

@@ -1,5 +1,5 @@
-"""Parse the names of device dump files and golden arrays, and `mapping.csv`, which holds names that
-were too long.
+"""Parse the names of device dump files and golden arrays; escape op names; read `mapping.csv`,
+which holds names that were too long.
 
 A device writes `{op type}.{op name}.{task}.{stream}.{timestamp}`, in which the stream may be
 absent; parts of an op that were executed by FFTS+ go on with

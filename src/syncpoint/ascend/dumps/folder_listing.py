@@ -1,5 +1,5 @@
-"""List the files of a dump folder with their full names; notes on files and ops that cannot be
-read."""
+"""List the files of a dump folder with their full names (links included); notes on skipped files
+and on ops that cannot be read."""
 
 from __future__ import annotations
 

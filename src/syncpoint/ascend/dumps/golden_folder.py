@@ -1,5 +1,5 @@
-"""Read a folder of golden arrays, `{op}.{output}.{timestamp}.npy`, that another framework's run
-wrote, as a run."""
+"""Recognise and read a folder of golden arrays, `{op}.{output}.{timestamp}.npy`, that another
+framework's run wrote, as a run."""
 
 from __future__ import annotations
 

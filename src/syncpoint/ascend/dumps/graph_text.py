@@ -1,5 +1,5 @@
-"""Parse `dynamo_original_graph_*.txt`, the graph that TorchAir writes beside a dump: ops, what they
-read, their FX outputs.
+"""Parse (tokens, blocks, texts) `dynamo_original_graph_*.txt`, the graph that TorchAir writes
+beside a dump: ops, what they read, their FX outputs.
 
 Only what pairing needs is kept of an op: its name and type, what it reads, and which tensor of the
 FX graph each of its outputs is. All else is passed over, but must be well-formed text.

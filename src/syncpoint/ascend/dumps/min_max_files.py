@@ -1,5 +1,5 @@
-"""Read device files that were reduced to the minimum and maximum of each tensor, and infer the type
-that they had.
+"""Read device files that were reduced to the minimum and maximum of each tensor, and infer from the
+values the narrower type that they had.
 
     {the file's name}_min_max.npz    arrays `inputs` and `outputs`, a row [least, greatest] a tensor
 

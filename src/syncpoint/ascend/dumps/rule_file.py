@@ -1,5 +1,5 @@
-"""Parse the rule files (JSON) of ATC and AMCT: which op was made from which, which ops quantize;
-find the file of a graph.
+"""Parse the rule files (JSON) of ATC and AMCT: original names of an op, which ops quantize or
+compute in integers; find a model's graph and rule file by name.
 
 Rules of fusion and of quantization have one form:
 

@@ -1,5 +1,5 @@
-"""Read a TorchAir dump (GE or FX), or one rank of it, as a run: tokens are steps, and each graph
-has its ops."""
+"""The dump format of TorchAir (GE or FX), or of one rank: recognise its folders (`sniff`), read it
+as a run; tokens are steps, reduced files give extrema."""
 
 from __future__ import annotations
 

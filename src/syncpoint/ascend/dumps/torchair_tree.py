@@ -1,5 +1,5 @@
-"""Find the folders of a TorchAir dump by their names: kind (GE or FX), rank, graph and token of
-each; graph files.
+"""Walk a TorchAir dump and sort its folders by name: kind (GE or FX), rank, graph and token; graph
+files. The format class that recognises it is in torchair_run.py.
 
     GE    [worldsizeN_global_rankR/]TIME/DEVICE/NAME/GRAPH/TOKEN/files
     FX    worldsizeN_global_rankR/NAME/TOKEN/files          tokens from 0

@@ -1,5 +1,5 @@
-"""Find the step folders in dumps of training runs, `time/device/model/model id/step/`, and the last
-step of each model."""
+"""Recognise dumps of training runs, `time/device/model/model id/step/`: find and sort their step
+folders, choose the last step of each model."""
 
 from __future__ import annotations
 

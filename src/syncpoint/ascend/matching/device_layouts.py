@@ -1,5 +1,5 @@
-"""Undo the layouts of a device (blocks, fractal formats, padding): shape, transposition and crop to
-the logical tensor, as a view.
+"""Undo the layouts of a device (blocks, fractal formats, padding): shape, transposition, and slices
+that crop each padded axis, as a view.
 
 A device splits axes into blocks of about 16 (C into C1 and C0), pads the last block, and reorders
 the pieces. Each layout here is undone by reshape and transpose alone; the padding is then cropped

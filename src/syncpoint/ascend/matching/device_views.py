@@ -1,5 +1,5 @@
-"""Choose the view from a device tensor to the tensor it is compared with (golden array or device
-tensor), or say why there is none.
+"""Choose the view from a device tensor to its partner (golden array or device tensor), by axes or
+by merged axes, or say why the shapes do not fit.
 
 A device stores tensors in its own layouts, padded to whole blocks. The rule file has the axes of
 the original tensor, and both sides have shapes. A pair that these do not explain is not compared:

@@ -1,5 +1,5 @@
 """Data classes of a plan: its entries, one for each line of the report, why some cannot be
-compared; the matcher that follows a plan.
+compared; shape and layout as text; the matcher that follows a plan.
 
 A plan has an entry for every line of the report, also for tensors that cannot be compared, in the
 order of the report. The entries with both tensors become sync points.

@@ -1,4 +1,5 @@
-"""Iterate over one or two arrays in pieces of limited length, to avoid large temporary copies."""
+"""Iterate over one or two arrays in flat pieces of limited length and in a common dtype, to avoid
+large temporary copies."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Add missing and damaged files as rows to a mode's result; notes at the first divergence; warnings
-on named ops."""
+"""Add missing and damaged files as rows to a mode's result; notes at the first divergence on ops
+and wrong inputs; warnings that name ops."""
 
 from __future__ import annotations
 

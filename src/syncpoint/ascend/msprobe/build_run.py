@@ -1,5 +1,5 @@
 """Build a run from the entries of msProbe dumps (one, or several steps and ranks): ops, tensors,
-edges, locations."""
+edges, where values lie, figures that are not finite."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Find the dump.json files below a path by step and rank, and read dump.json, stack.json and
-construct.json."""
+"""Find the dump.json files below a path by step and rank; read dump.json, stack.json and
+construct.json; parse their stacks to source frames."""
 
 from __future__ import annotations
 

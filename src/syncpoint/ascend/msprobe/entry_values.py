@@ -1,4 +1,5 @@
-"""List the tensors and other arguments of an entry of dump.json, with types and statistics.
+"""List the tensors and other arguments of an entry of dump.json: types, statistics, numbers parsed
+leniently from JSON values or texts.
 
 Each has the name that msProbe gives it, such as `input.1.0` or `parameters.weight`.
 """

@@ -1,4 +1,5 @@
-"""Parses the names that msProbe gives to hooked API calls and modules."""
+"""Parse the names that msProbe gives to hooked API calls and modules: kind, function or class, call
+number, forward or backward, module path."""
 
 from __future__ import annotations
 

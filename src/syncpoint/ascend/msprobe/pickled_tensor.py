@@ -1,5 +1,5 @@
-"""Read shape, dtype and storage of a tensor from the pickle inside a `.pt` file, without executing
-the pickle.
+"""Read shape, dtype and storage of a tensor from the pickle inside a `.pt` file, with a small
+machine that executes no code.
 
 A pickle is a program. Those of torch are short: they name a storage, and how the tensor lies in
 it. This module follows the few instructions that they need over plain values. It never calls

@@ -1,5 +1,5 @@
-"""Locate the tensor in a `.pt` file (a ZIP archive of torch.save) and read its values with
-checksums."""
+"""Locate the tensor's bytes in a `.pt` file (ZIP archive of torch.save; truncated and old ones are
+refused) and read its values, with checksums."""
 
 from __future__ import annotations
 

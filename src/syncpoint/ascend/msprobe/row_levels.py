@@ -1,5 +1,5 @@
-"""Give each row of msProbe's table its level (pass, warning, error) and message, by msProbe's
-rules.
+"""Give each row of msProbe's table its level (pass, warning, error) and message, by msProbe's rules
+on columns; the numbers of a column, percent as fraction.
 
 The rules look for ops whose outputs are worse than their inputs. An op with a wrong weight, or one
 that only inherits an error, passes.

@@ -1,4 +1,5 @@
-"""Builds the rows of msProbe's own table of two dumps, one for each value of the target.
+"""Build the rows of `msprobe compare` for two dump.json dumps: column names by task, types, shapes,
+statistics, differences; not the table of `torchair`.
 
 The table is for users who know it, and for scripts that read it. `syncpoint compare` judges by
 other rules, because these let errors pass: a row is an error only if an op is worse than its

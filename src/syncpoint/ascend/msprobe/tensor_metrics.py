@@ -1,5 +1,5 @@
-"""Compute the numbers of msProbe's table in its arithmetic: metrics of two tensors, or differences
-of statistics.
+"""Compute the numbers of msProbe's table in its arithmetic: metrics of two tensors, or absolute and
+percent differences of statistics.
 
 All are in the arithmetic of msProbe, so that its users see the digits they know. Infinities of both
 signs count as equal, and the machine epsilon is added to avoid a division by zero. No verdict

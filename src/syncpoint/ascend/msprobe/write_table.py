@@ -1,5 +1,5 @@
-"""Write msProbe's table of two dumps as CSV and as a coloured sheet; choose the colour of each
-row."""
+"""Write msProbe's table of two dumps as CSV and as a coloured sheet; choose the colour of each row
+from its relative errors."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The error that an op's precision allows (rounding, quantization, clipping), and introduced error
-as a multiple of it.
+"""Error that an op's precision allows (rounding, quantization, clipping as RMS; zero if bit-equal
+step by step), and introduced error as a multiple of it.
 
 Errors are root mean squares of all elements and of the bulk, since a few massive activations hide
 the rest: the rounding error of an element of 10,000 is larger than any error in elements of size 1.

@@ -1,5 +1,5 @@
-"""Find quantized values and parameters between sync points, and the error of rounding to their
-integer grids.
+"""Find quantized values and parameters between sync points: range and step of their integer grids,
+values rounded to them.
 
 A quantized target that is executed op by op computes in floats. It lost precision before, in values
 and parameters that it quantized and dequantized between two sync points.

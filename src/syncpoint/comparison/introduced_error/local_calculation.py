@@ -1,5 +1,5 @@
-"""Introduced error in its local form: run the reference's ops in float64 on the target's inputs,
-and compare with the target's output.
+"""Introduced error, local form: run the reference's ops in float64 on the target's inputs, compare
+with its output; copies and quantized pairs at the edge.
 
 The reference's ops between two sync points are evaluated in float64 on the values that the target
 recorded. A difference to the target's output is the error of the target's op; errors in its inputs

@@ -1,4 +1,5 @@
-"""Introduced error of the states (such as caches) that each step of a loop passes to the next.
+"""Introduced error of the states (such as caches) of a loop: compare each before a step with its
+value after the previous step or the op that writes it.
 
 An op of the reference writes the value of a state after a step. If the target has the output of
 that op, its state must equal that output; if not, the output of the reference's ops on the target's

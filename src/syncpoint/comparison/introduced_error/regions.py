@@ -1,5 +1,5 @@
-"""Find the region behind a sync point: the reference ops back to the nearest paired tensors; size
-limit, and why there is none.
+"""Find the region behind a sync point: the reference ops back to the nearest paired tensors that
+they read; size limit, and why there is none.
 
 From one sync point backwards, a region ends at every reference tensor that is paired with a
 recorded target tensor: the target's value is its input. A region is usually one op; it has more if

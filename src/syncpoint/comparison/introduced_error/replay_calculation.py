@@ -1,5 +1,5 @@
 """Introduced error by replay: run the target's ops on the reference's values, replaced op by op,
-and compare each output.
+and compare each output; whether a type can hold them.
 
 The target is executed once more. The output of each op is recorded and then replaced by the value
 of the reference, so that every op reads the values of the reference and shows only its own error.

@@ -1,5 +1,5 @@
-"""Measure the target against true values in float64, with the mask positions and non-finite values
-of the recorded tensors."""
+"""Measure the target against true values in float64, with mask positions, NaN and inf copied from
+the recorded tensors."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Measure pairs without values: compare their digests (equal bytes) or their statistics, and say
-why that is not possible.
+"""Measure pairs without values by digests (equal bytes) or statistics, or say why not; views that
+keep all elements, masks; rows close but unproven.
 
 Digests tell whether the bytes are equal. Statistics are minimum, maximum, mean and norm; they
 cannot prove equality.

@@ -1,5 +1,5 @@
-"""Outputs that are indices (argmax, top-k, sort, pooling): compare the reference's scores at both
-sides' indices, so that ties do not count; outputs of an unsorted top-k are compared in one order.
+"""Outputs that are indices (argmax, top-k, sort, pooling): compare the reference's scores at the
+indices of each side, so ties do not count; unsorted top-k.
 
 Equal scores may be chosen in any order. So indices are judged by the reference's scores at these
 indices, if the scores were recorded.

@@ -1,5 +1,5 @@
-"""Apply the masks of a map file to the tensors of a row: remove masked positions, such as padding,
-before the measurement.
+"""Apply the masks of a map file to a row: which masks match by name, remove or blank masked
+positions, restore indices; masks are parsed in matching/masks.py.
 
 They are removed before the measurement, so that no metric includes them.
 """

@@ -1,5 +1,5 @@
-"""Measure the rows in batches: read both tensors, apply the view, call the kernel, and log and
-report the numbers.
+"""Measure the rows in batches that fit memory: prepare each pair (view, file region), call the
+kernel, log and report; copy rows of equal or logged pairs.
 
 Values are memory-mapped, measured in place and released, one batch at a time, so that memory does
 not grow with the size of the runs.

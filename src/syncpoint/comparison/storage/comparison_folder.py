@@ -1,4 +1,5 @@
-"""Save, load and recognise the folder of a comparison, `NAME.cmp/`, and add a diagnosis to it.
+"""Save, load and recognise the folder of a comparison, `NAME.cmp/`; check that the destination is
+free; add a diagnosis to it.
 
 Ordinary tools can read the table. Table and JSON together contain the whole result, so that it can
 be judged and shown again without its runs. Both are verified by their checksums before they are

@@ -1,5 +1,5 @@
-"""Write and read `comparison.json` (facts, unmatched tensors, limits, diagnosis, checksums), and
-check its structure.
+"""Write and read `comparison.json` (facts, unmatched tensors, limits, diagnosis, counts,
+checksums), check its structure, relocate paths of runs.
 
 A document without a checksum may be damaged and still be JSON, for example with a changed key. The
 check of the structure turns that into one error message instead of a crash later.

@@ -1,5 +1,5 @@
-"""Convert `comparison.json`, tables and progress logs of older versions to the newest schema when
-they are read.
+"""Upgrade `comparison.json`, tables and logs of older versions when read; split an old reason or
+error text into problem, detail and cure.
 
 Up to schema 2 a reason was one text, `shape: 3x4 against 4x3`. The facts that only minimum and
 maximum are known, and that a value is closer to float64 than the reference, were notes. Only this

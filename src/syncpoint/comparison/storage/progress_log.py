@@ -1,5 +1,5 @@
-"""The log of an unfinished comparison, from which `--resume` continues: write and read measured
-rows, check that the request is the same.
+"""The log of an unfinished comparison for `--resume`: write and read measured rows and introduced
+errors as JSON, check that the request is the same.
 
 `progress.log` has the frame format of a run's journal: first the request, then the identity of the
 two runs, then measured rows and introduced errors. A resumed comparison must have the same request

@@ -1,5 +1,5 @@
-"""Identify a run by its digest, or by the sizes and times of its files, to see whether it has
-changed."""
+"""Identify a run by its digest or a hash of its files; `file_stamp`: size and modification time of
+a file as text, to see whether it has changed."""
 
 from __future__ import annotations
 

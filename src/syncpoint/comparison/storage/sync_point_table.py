@@ -1,5 +1,5 @@
-"""Write and read `syncpoints.parquet`, the table of a comparison: its columns, and rows to cells
-and back.
+"""Write and read `syncpoints.parquet`, the table of a comparison: verify and load its columns as a
+data frame, rows to cells and back, reasons in parts.
 
 Ordinary tools can read it. Together with `comparison.json` it contains the whole result.
 """

@@ -1,5 +1,5 @@
 """Find values that were overwritten before they were read: by recorded addresses, or by trying
-another tensor in their place."""
+another tensor in their place; the ops in between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Find the op, such as dropout in training mode, that draws the random numbers in a result."""
+"""Find the op, such as dropout in training mode, that draws the random numbers in a result, for a
+diagnosis: by type, attributes and what it reads."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Find tensors that were recorded wrongly: their readers are right, or they hold another tensor's
-values or uninitialized memory."""
+"""Signs that a tensor was recorded wrongly: its readers are right, it is off alone, it holds
+another tensor's values or uninitialized memory."""
 
 from __future__ import annotations
 

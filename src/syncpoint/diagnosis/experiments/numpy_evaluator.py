@@ -1,5 +1,5 @@
 """Evaluate regions of the reference in float64 with NumPy, from recorded ops, where its model
-cannot be run."""
+cannot be run; test that a form reproduces its record."""
 
 from __future__ import annotations
 

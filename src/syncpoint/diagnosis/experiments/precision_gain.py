@@ -1,5 +1,5 @@
 """Measure how much the outputs would gain if single ops ran without their error (in higher
-precision), and rank the ops.
+precision), and rank the ops; relative output errors.
 
 The reference runs once for each op, with the error that the target's op introduces added to that
 op's result. The error of the outputs is then this op's part, for any runtime of the target.

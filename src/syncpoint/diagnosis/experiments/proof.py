@@ -1,5 +1,5 @@
 """Prove an explanation: run the reference's op with one change and compare the result with the
-target's values."""
+target's values; error before and after."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Run the reference's ops behind one row in float64 on the target's inputs, with any input,
-parameter or intermediate result replaced."""
+parameter or inner result replaced; masks, siblings of a part."""
 
 from __future__ import annotations
 

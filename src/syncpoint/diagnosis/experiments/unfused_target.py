@@ -1,5 +1,5 @@
-"""Run the target with its ops one by one instead of fused and compare with the reference, to see
-whether fusion makes the error."""
+"""Run the target with its ops one by one instead of fused, compare with the reference, find the
+same row or a guilty op in that run."""
 
 from __future__ import annotations
 

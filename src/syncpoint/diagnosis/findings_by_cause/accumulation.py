@@ -1,5 +1,5 @@
 """Findings about error that no single op introduces: small errors that add up with depth, or that
-one op amplifies."""
+one op amplifies; gain of a finer type."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Findings about different environments: versions, processors, and switches such as TF32, fast math
-and flushing of subnormals.
+"""Findings about different environments: versions, CPUs, switches (TF32, fast math, subnormals),
+fallbacks; whether inputs and weights are bit-equal.
 
 A difference is a cause only if the values show it. Otherwise it is reported as a suspect or a note.
 What is not recorded is never taken to be the same.

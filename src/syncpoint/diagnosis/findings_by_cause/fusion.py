@@ -1,4 +1,5 @@
-"""Findings about fused ops that are wrong although their parts, run one by one, are right."""
+"""Findings about fused ops that are wrong although their parts, run one by one, are right; titles,
+next steps, whether the error stays unfused."""
 
 from __future__ import annotations
 

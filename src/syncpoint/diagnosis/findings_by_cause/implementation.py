@@ -1,5 +1,5 @@
-"""Findings about ops that compute something else than the reference's op: the known variant if one
-matches, extra ops, unexplained ops.
+"""Findings about ops that compute something else than the reference's: a matching variant,
+arguments that differ, extra ops, unexplained ops; next steps.
 
 Their introduced error is far beyond what their precision allows. Where a known variant of the op
 gives the target's values, the finding names it.

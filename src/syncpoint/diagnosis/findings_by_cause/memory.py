@@ -1,5 +1,5 @@
 """Findings about values overwritten after they were computed: buffers reused too early, memory
-shared by live tensors, changed inputs."""
+shared by live tensors, changed inputs; device dumps: memory_reuse.py."""
 
 from __future__ import annotations
 

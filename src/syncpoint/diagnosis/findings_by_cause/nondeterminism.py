@@ -1,4 +1,5 @@
-"""Findings about a target that varies from run to run, because of random ops or noise."""
+"""Findings about a target that varies from run to run, because of random ops or noise; what makes
+an op deterministic."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Findings about values outside the range of their type: NaN and inf where the reference is finite,
-clipped and saturated values."""
+"""Findings about values outside the range of their type: NaN and inf where the reference is finite
+(result, inside, earlier op), clipped, saturated values."""
 
 from __future__ import annotations
 

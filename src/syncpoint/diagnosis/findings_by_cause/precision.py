@@ -1,5 +1,5 @@
 """Findings about low precision: wrong scale or zero point, narrow types and accumulators,
-quantization that is too coarse."""
+quantization too coarse or ranges badly used, lossy ops."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Findings about differences before and after the model: inputs prepared differently, outputs
-processed differently."""
+processed differently, with how certain; pipelines."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Findings about weights that differ (recorded or inferred): changed, permuted, transposed,
-rounded, of another layer or checkpoint.
+"""Findings about weights that differ (recorded, unpaired or inferred): changed, permuted,
+transposed, rounded, of another layer or checkpoint; how sure.
 
 Recorded parameters are compared first. If the target recorded none, the weight that it used is
 inferred from the op's results, and proven by running the reference's op with it.

@@ -1,4 +1,5 @@
-"""Find whether a matrix product sums in a narrow type, by simulating the sum term by term."""
+"""Find whether a matrix product sums in a narrow type, by simulating the sum term by term on the
+operands that it reads."""
 
 from __future__ import annotations
 

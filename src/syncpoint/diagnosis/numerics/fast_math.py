@@ -1,4 +1,5 @@
-"""Find fast-math approximations of steep functions such as exp, by a uniform relative error.
+"""Find fast-math approximations of steep functions such as exp, by a relative error that is uniform
+over the elements.
 
 Every element has about the same relative error, whatever its size, and no other op has an error."""
 

@@ -1,5 +1,5 @@
 """Find 8-bit integer kernels that add products in saturating 16 bits, as processors without VNNI
-do."""
+do; confirm that the ops are right in floats."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Find ops that compute in a narrower type than declared, or in a coarser type than the other
-ops."""
+"""Find ops that compute in a narrower type than declared (inputs or result rounded), or in a
+coarser type than the other ops."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Find what makes NaN or inf: overflow of a result or inside an op, underflow before a division or
-logarithm, masked rows, constants."""
+log, rows that are masked out, constants; type limits."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Find quantized tensors whose range is too small (values are clipped) or too wide (bits are
-wasted), and weights with uneven channels."""
+wasted), weights with uneven channels; grids behind a row."""
 
 from __future__ import annotations
 

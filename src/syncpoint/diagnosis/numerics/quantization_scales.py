@@ -1,5 +1,5 @@
-"""Find a wrong scale or zero point: the factor or shift of a quantized tensor that gives the
-target's numbers."""
+"""Find a wrong scale or zero point: the factor or shift of a quantized input or weight that gives
+the target's numbers, and which of the two to blame."""
 
 from __future__ import annotations
 

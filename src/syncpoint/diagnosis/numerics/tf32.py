@@ -1,5 +1,5 @@
 """Find matrix products and convolutions whose inputs are rounded to 10 bits of fraction, as TF32
-does."""
+does; round values so."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Elementwise ops in float64: arithmetic, rounding, clamp, where, erf, sigmoid and activations
-(GELU, ELU, ReLU forms)."""
+"""NumPy functions of recorded elementwise ops in float64: arithmetic, rounding, clamp, where,
+casts, erf, sigmoid, activations (GELU, ELU, ReLU forms)."""
 
 from __future__ import annotations
 

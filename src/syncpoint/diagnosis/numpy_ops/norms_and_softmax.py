@@ -1,4 +1,5 @@
-"""Layer, RMS, group, instance and batch norm, softmax and log-softmax in float64."""
+"""NumPy functions of recorded norms (layer, RMS, group, instance, batch; epsilon and variance
+forms), softmax and log-softmax in float64."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Max and average pooling in float64, also adaptive."""
+"""NumPy functions of recorded max and average pooling in float64, also adaptive: windows, strides,
+padding."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Matrix products, linear layers, convolutions (also transposed), padding and attention in
-float64."""
+"""NumPy functions of recorded matrix products, linear layers, convolutions (windows, pads,
+transposed), padding and attention in float64."""
 
 from __future__ import annotations
 

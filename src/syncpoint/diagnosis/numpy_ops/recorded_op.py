@@ -1,5 +1,5 @@
-"""A recorded op with its arguments and attributes, the bound function that computes it, and
-registration of functions by op name."""
+"""A recorded op with its arguments and attributes (read, default, number per axis), the function
+that computes it, and registration by op name."""
 
 from __future__ import annotations
 

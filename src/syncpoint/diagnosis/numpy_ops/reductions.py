@@ -1,4 +1,5 @@
-"""Sums, means, extrema, argmax and cumulative sums in float64."""
+"""NumPy functions of recorded sums, means, variances, extrema, argmax and cumulative sums in
+float64."""
 
 from __future__ import annotations
 

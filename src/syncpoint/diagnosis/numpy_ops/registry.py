@@ -1,5 +1,5 @@
-"""Find the NumPy function of a recorded op, compute its outputs, and choose the reading that
-reproduces the recorded output."""
+"""Find the NumPy function of a recorded op; evaluate it, also with varied arguments (None if
+invalid or out of memory); choose the reading that fits the record."""
 
 from __future__ import annotations
 

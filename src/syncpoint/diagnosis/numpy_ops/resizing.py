@@ -1,5 +1,5 @@
-"""Interpolation and resizing of images in float64, with the coordinate and rounding modes of torch
-and ONNX."""
+"""NumPy functions of recorded interpolation and resizing in float64: parse sizes, scales,
+coordinate and rounding modes of torch and ONNX (Resize, Upsample)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Ops that move elements: reshape, permute, slice, concatenate, split, expand, pad, gather, flip,
-roll."""
+"""NumPy functions of recorded ops that move elements: reshape, permute, slice, concatenate, split,
+expand, pad, gather and embedding lookup, flip, roll."""
 
 from __future__ import annotations
 

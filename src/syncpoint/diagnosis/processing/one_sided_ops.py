@@ -1,5 +1,5 @@
-"""Find ops that only one side has before an op that is off, such as a second normalization or a
-norm left out in conversion."""
+"""Find ops that one side alone has before an op that is off (second normalization, dropped norm):
+add an op, or bypass it by an input of equal shape."""
 
 from __future__ import annotations
 

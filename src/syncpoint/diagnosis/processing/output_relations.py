@@ -1,5 +1,5 @@
 """Find what is done to a model output on one side only: softmax, sigmoid, scale, another order of
-labels."""
+labels; how well it predicts, whether unmistakable."""
 
 from __future__ import annotations
 

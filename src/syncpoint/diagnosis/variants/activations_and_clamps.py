@@ -1,4 +1,5 @@
-"""Variants of activations and clamps: another form, a missing one, other bounds or slopes."""
+"""Variants of activations and clamps: another form (GELU), one missing or added, other bounds or
+slopes."""
 
 from __future__ import annotations
 

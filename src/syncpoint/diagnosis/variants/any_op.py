@@ -1,5 +1,5 @@
-"""Variants of any op's result: a factor, an offset, shifted, swapped or reversed axes, zeroed
-channels, another part read."""
+"""Variants of any op's result: factor or offset (one, or fitted per channel or position), moved,
+swapped or reversed axes, zeroed channels, another part read."""
 
 from __future__ import annotations
 

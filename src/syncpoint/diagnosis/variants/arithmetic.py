@@ -1,4 +1,5 @@
-"""Variants of arithmetic and rounding: another function, swapped operands, another axis."""
+"""Variants of arithmetic and rounding: another function, swapped operands, broadcast along another
+axis, another rounding mode."""
 
 from __future__ import annotations
 

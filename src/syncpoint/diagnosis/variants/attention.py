@@ -1,4 +1,5 @@
-"""Variants of attention, as one op or as several: scale, mask, heads, order of operands."""
+"""Variants of attention, as one op or as several: scale, mask, heads, order of operands, head
+layout (a reshape that merges two adjacent axes)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Variants of windows (convolutions, pools): padding, stride, dilation, pool kind."""
+"""Variants of the windows of convolutions and pools: padding (borders), stride, dilation, pool
+kind; adaptive pools."""
 
 from __future__ import annotations
 

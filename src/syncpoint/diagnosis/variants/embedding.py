@@ -1,4 +1,4 @@
-"""Variants of embeddings: adjacent rows, the padding row, a scale by the width."""
+"""Variants of embedding lookups: adjacent rows, the padding row as zeros, a scale by the width."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Variants of reshape, transpose, slice, concatenation and padding: another layout, axis order,
-part order or offset."""
+"""Variants of the ops reshape, transpose, slice, concatenation and padding: another layout, axis
+order, part order or offset."""
 
 from __future__ import annotations
 

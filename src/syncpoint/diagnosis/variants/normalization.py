@@ -1,4 +1,5 @@
-"""Variants of normalizations, as one op or as several: epsilon, variance, weight, mean, axes."""
+"""Variants of normalizations, as one op or as several: epsilon, biased variance, weight, mean,
+axes, groups; batch statistics."""
 
 from __future__ import annotations
 

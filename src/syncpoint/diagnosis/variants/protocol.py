@@ -1,5 +1,5 @@
-"""The classes that families of variants share: the op to vary (`OpUnderTest`), and a variant with
-its output (`Hypothesis`)."""
+"""The classes that families of variants share: the op to vary (`OpUnderTest`, its arguments and
+attributes), and a variant with its output (`Hypothesis`)."""
 
 from __future__ import annotations
 

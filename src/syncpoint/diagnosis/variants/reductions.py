@@ -1,4 +1,5 @@
-"""Variants of reductions: other axes, another kind, variance bias, ties, cumulative sums."""
+"""Variants of reductions: other axes, another kind (sum, mean, extreme), variance bias, ties of
+argmax, cumulative sums."""
 
 from __future__ import annotations
 

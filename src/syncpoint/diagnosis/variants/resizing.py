@@ -1,4 +1,5 @@
-"""Variants of resizing: coordinates, rounding, cubic coefficient, antialiasing."""
+"""Variants of resizing: coordinates, rounding, cubic coefficient, antialiasing; what to set in the
+target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Variants of rotary embeddings: direction, halves or neighbors, sine and cosine, position."""
+"""Variants of rotary embeddings: direction, halves or neighbors, sine and cosine tables, position;
+the steps of a rotation recognized by value."""
 
 from __future__ import annotations
 

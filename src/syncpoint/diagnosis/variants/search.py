@@ -1,5 +1,5 @@
 """Find the variant of an op that explains the target's output: generate variants, score them by the
-remaining error, rank the matches.
+error left and by evidence, rank the matches.
 
 An error far above rounding is explained by a variant that leaves only rounding errors. A smaller
 error is projected on (variant - reference), with a greater weight for elements that rounding moves

@@ -1,5 +1,5 @@
-"""Solve for the number that a variant leaves open, such as an epsilon or a scale, and prefer round
-numbers."""
+"""Solve for the number that a variant leaves open, such as an epsilon or a scale, by Newton steps;
+prefer round numbers; format it."""
 
 from __future__ import annotations
 

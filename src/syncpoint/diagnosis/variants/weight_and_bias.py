@@ -1,4 +1,5 @@
-"""Variants of convolutions and matrix products: the bias, and how the weight is read."""
+"""Variants of convolutions and matrix products: bias ignored, doubled or negated; weight
+transposed, or its memory read in another axis order (HWIO, OHWI)."""
 
 from __future__ import annotations
 

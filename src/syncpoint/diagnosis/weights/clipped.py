@@ -1,5 +1,5 @@
-"""Explain a weight clipped by quantization: many elements are the first or last integer, and all
-others are correct."""
+"""Explain a recorded weight clipped by quantization: many elements are the first or last integer,
+and all others are correct."""
 
 from __future__ import annotations
 

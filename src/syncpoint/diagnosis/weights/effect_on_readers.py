@@ -1,5 +1,5 @@
-"""Prove whether a parameter that differs explains the error of the ops that read it, by running
-them with the target's parameter."""
+"""Prove whether a paired parameter that differs explains the error of the ops that read it, by
+running them with the target's parameter."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Guess the weight that a target without recorded weights must have used, and prove it by running
-the reference's op with it."""
+"""Guess the weight or bias that a target without recorded weights must have used, and prove it by
+running the reference's op with it."""
 
 from __future__ import annotations
 

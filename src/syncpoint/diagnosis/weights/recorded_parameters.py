@@ -1,5 +1,5 @@
-"""Recorded parameters of both sides: find those behind a row, how they are related, and whether
-they are equal up to rounding."""
+"""Recorded parameters of both sides: those behind a row, their relation, equal up to rounding; an
+unpaired target weight tried in the reference's op."""
 
 from __future__ import annotations
 

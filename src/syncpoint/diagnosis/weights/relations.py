@@ -1,5 +1,5 @@
-"""Find the relation between two arrays: scaled, permuted, transposed, rounded, shifted, partly
-changed; used for weights and inputs.
+"""Find the relation between two arrays, weights or inputs: scaled, permuted, transposed, rounded,
+shifted, partly changed; relative distance, fit.
 
 Each relation predicts the second array from the first. It holds only if the prediction is within a
 tolerance of the second array, so a reported relation was checked in every element.

@@ -1,4 +1,5 @@
-"""Solve linear equations for the weight that an op must have used, from its inputs and outputs.
+"""Solve linear equations for the weight that an op must have used, from its inputs and outputs;
+patches of a convolution.
 
 This works for ops that are linear in their weight, with enough rows of input. The ops that follow
 in the same region may scale and shift each channel and set negative values to zero, as a bias, a

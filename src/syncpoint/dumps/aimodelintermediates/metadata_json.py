@@ -1,5 +1,5 @@
 """Parse Apple's entries in `metadata.json` as untrusted data: categories, entries in order,
-mappings of Core AI's converter."""
+mappings from nodes to outputs of Core AI's converter."""
 
 from __future__ import annotations
 

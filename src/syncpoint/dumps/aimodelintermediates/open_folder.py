@@ -1,5 +1,5 @@
-"""Build a run from an `.aimodelintermediates` folder: entries become ops, tensors and model
-outputs."""
+"""Build a run from an `.aimodelintermediates` folder: entries become ops, tensors and model outputs
+(the last one computed, if only one can be)."""
 
 from __future__ import annotations
 

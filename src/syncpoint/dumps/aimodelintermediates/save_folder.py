@@ -1,5 +1,5 @@
-"""Write an `.aimodelintermediates` folder: arrays, entries and unique names; saves a run, and
-appears when it is complete."""
+"""Write an `.aimodelintermediates` folder: arrays, entries, unique names, values shared by outputs;
+saves a run, appears when complete."""
 
 from __future__ import annotations
 

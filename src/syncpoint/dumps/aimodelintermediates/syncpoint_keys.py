@@ -1,4 +1,5 @@
-"""The key `syncpoint` that we add to `metadata.json`: ops and tensors as a run knows them.
+"""The key `syncpoint` that we add to `metadata.json`: ops, tensors and facts of a run to JSON and
+back, without defaults.
 
 Each entry and the file itself may have the key; Apple's loader ignores it. Only values that are
 not the default are written.

@@ -1,5 +1,5 @@
-"""Arrays whose type a .npy file cannot hold: store bf16 as f32 and narrow it again when read;
-torch's names of dtypes."""
+"""Types that a .npy file cannot hold: store bf16 as f32, narrow it when read; torch's names of
+dtypes in `metadata.json`, parsed and checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Pairs that their readers contradict: the values differ, but everything computed from them agrees.
+"""Pairs whose values differ although their readers agree: exchange partners, move to an equal
+neighbor, drop a copy or a scaled form (fits scales).
 
 Such a pair is wrong, or the two sides represent the value differently between its producer and its
 readers: scaled, or with its elements in another order. It is corrected only if values show which: a

@@ -1,5 +1,5 @@
-"""Pairs whose target op has absorbed later reference ops, such as a folded batch norm: move the
-pair to the last of them, or drop it.
+"""Correct existing pairs whose target op absorbed later reference ops, such as a batch norm: move
+to the last of them, back upstream, or drop.
 
 A convolution with a folded batch norm has the name of the convolution and the values of the batch
 norm. Such a pair is moved if three conditions hold: the values equal those of a neighboring tensor,

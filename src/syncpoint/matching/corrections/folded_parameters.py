@@ -1,5 +1,5 @@
-"""Unpair parameters that a fold has changed, such as a weight multiplied by a batch norm: same
-name, other values, no error."""
+"""Unpair weights that a fold has changed, such as one multiplied by a batch norm: paired, other
+values, but everything computed from them agrees."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Repair pairs of products (matmul, convolution) whose bias a compiler moved into another op.
+"""Repair pairs of products (matmul, convolution) whose bias a compiler moved into another op:
+positions of two products, a constant equal to a bias.
 
 A compiler that adds a constant after a product, for a batch norm or to quantize, merges it with
 the bias of the product. The bare product then has no partner in a reference whose product includes

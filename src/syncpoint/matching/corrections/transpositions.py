@@ -1,5 +1,5 @@
 """Pair or unpair transpositions that a compiler merged or moved: the same tensor with its axes in
-another order.
+another order; axes that an op records.
 
 A compiler whose op transposes its operand merges that with the transposition in the user's code.
 Both sides then transpose paired tensors, and each op records its axes: the view between the two

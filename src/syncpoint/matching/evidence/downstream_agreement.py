@@ -1,5 +1,5 @@
-"""Check whether the next sync points downstream of a tensor hold equal values, as evidence for its
-pair."""
+"""Whether the next sync points downstream of a tensor hold equal sampled values (unknown counts as
+equal), as evidence for or against its pair."""
 
 from __future__ import annotations
 

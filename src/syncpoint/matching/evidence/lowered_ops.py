@@ -1,5 +1,5 @@
 """Groups of small ops that one reference op was decomposed into: find the op that returns its
-output, explain the others.
+output, split groups, explain the other outputs.
 
 Its output is paired with the reference; the outputs of the other ops are intermediate values.
 """

@@ -1,4 +1,5 @@
-"""Find the real names of modules that one side knows only as class and number: `Block$1.Linear$3`.
+"""Find the real names of modules that one side knows only as class and number: `Block$1.Linear$3`,
+by the order of calls.
 
 Core AI assets do not keep the names of modules. They number the modules of a class in the order
 of their first call; a module that is called again may get another number. The reference has the

@@ -1,5 +1,5 @@
-"""Source lines and module of the user's call of an op, and whether the lines of both sides
-contradict a pair.
+"""Source lines and module of the user's call of an op, by recorded source text, and whether the
+lines of both sides contradict a pair.
 
 Larger ops are decomposed into small ones, and one line or module has several small ops of a kind:
 the division at the end of a softmax is not the scaling of scores. If both runs have the same source

@@ -1,5 +1,5 @@
-"""Matcher: pairs ops along the edges of both graphs, from paired inputs to their readers and back;
-skips ops that one side lacks.
+"""Matcher along graph edges, from paired inputs to readers and back: skips ops of one side, tells
+equal readers apart, pairs after a declared activation or bias.
 
 An op whose inputs are all paired is paired with the op of the same class that reads the partners of
 those inputs. If there are several, parameters decide, then values; if neither decides, they stay

@@ -1,4 +1,5 @@
-"""Matcher: pairs model inputs, model outputs, parameters and states by name, else by position."""
+"""Matcher: pairs model inputs, model outputs, parameters and states by name (also without a
+wrapper's prefix), by path, else by position."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Map file: parse pinned pairs, ignored tensors, masks and axis names; matcher that applies them
-first.
+"""Map file: parse and validate pinned pairs (names, patterns, views), ignored tensors, masks and
+axis names; matcher that applies them first.
 
     pairs:
       - target: lm_head            # op name, or module path

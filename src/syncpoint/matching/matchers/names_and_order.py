@@ -1,5 +1,5 @@
-"""Matcher: pairs ops by module path and op type, and repeated ones by their order between certain
-pairs.
+"""Matcher: pairs ops by module path and type, repeated ones by order between certain pairs; ops of
+dumps by identical sets of numbered names.
 
 An op is identified by its module and its type. If one op on each side has them, the two are a pair.
 If several have them, their order between certain pairs decides. A generated name such as `relu_1`

@@ -1,4 +1,5 @@
-"""Matcher: pairs the ops that compute paired model outputs."""
+"""Matcher: pairs the ops of one kind that compute paired model outputs (before views, casts and
+bias)."""
 
 from __future__ import annotations
 

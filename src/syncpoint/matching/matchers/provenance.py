@@ -1,5 +1,5 @@
-"""Matcher: pairs ops by recorded provenance: the original node names of an op, and the module and
-source line that call it.
+"""Matcher: pairs ops by recorded provenance (original node names, module and source line of the
+call), checked by operands, order and equal values.
 
 Targets that were made from a torch program record the names of its nodes, the module path and the
 source line. The names may come from another form of the program (for example decomposed), in which

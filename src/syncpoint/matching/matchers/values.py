@@ -1,5 +1,5 @@
 """Matcher: pairs unpaired tensors by equal values, found through an index of fingerprints, and
-continues along the edges.
+continues along the edges; says which are ambiguous.
 
 Every unpaired tensor is filed under a coarse form of its fingerprint and compared with the few near
 tensors of the other side. A pair must be equal up to rounding while the second best is ten times

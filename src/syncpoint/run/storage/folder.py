@@ -1,4 +1,4 @@
-"""Detect a run folder, check whether a new one can be written, remove the files of an older one."""
+"""Detect a run folder, check that a new one can be written, remove the files of an older one."""
 
 from __future__ import annotations
 

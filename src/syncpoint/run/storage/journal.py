@@ -1,5 +1,5 @@
-"""Append-only frames with checksums, in which an unfinished run is kept: write, read, stop at the
-first damaged frame.
+"""Append-only frames with checksums, in which an unfinished run is kept: write, read all or the
+first, tell damage from a cut end by a later intact frame.
 
 It replaces the tables until they exist. After the writer died, the frames up to the first damaged
 one are read; a complete frame is reliable, because the writer appends it only after the bytes that

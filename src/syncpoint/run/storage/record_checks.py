@@ -1,4 +1,5 @@
-"""Check the op keys and tensors that were read from a file; a contradiction is a FormatError."""
+"""Check the op keys and tensors that were read from a file (dtype, shape, sizes, offsets, shard
+name); a contradiction is a FormatError."""
 
 from __future__ import annotations
 

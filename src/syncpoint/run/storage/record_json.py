@@ -1,4 +1,5 @@
-"""Convert ops, tensors, keys, statistics and quantization to JSON and back.
+"""Convert ops, tensors, keys, statistics and quantization to JSON and back; check that a parsed
+value is text, integer or object.
 
 The journal stores all of them in this form, the tables only nested parts; for the facts of a run
 see `run_json`. A value that JSON cannot represent becomes its text; NaN and infinities are written

@@ -1,4 +1,5 @@
-"""Write, read and verify `run.json`: the facts of a run, with the checksums of its files."""
+"""Write, read and verify `run.json`: the facts of a run to JSON and back, with the checksums of its
+files."""
 
 from __future__ import annotations
 

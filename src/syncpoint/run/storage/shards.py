@@ -1,4 +1,5 @@
-"""Write tensor bytes into shards: safetensors files of about 256 MB, in large writes.
+"""Write tensor bytes into shards: safetensors files of about 256 MB, in large writes; close them,
+or keep the complete tensors after a failed write.
 
 A shard is `tensors-NNNNN.partial` until its header is written and its bytes are on the disk. The
 header goes into space reserved at the start, since its length is known only after the last tensor.

@@ -1,4 +1,5 @@
-"""Copy the source files that the ops of a run refer to into the run, and read these copies."""
+"""Copy the source files that the ops of a run refer to into the run, write the index of their
+paths, and read and verify these copies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The columns of `ops.parquet` and `tensors.parquet`, and the rows of ops and tensors.
+"""The columns of `ops.parquet` and `tensors.parquet`: schemas, and ops and tensors as flat tuples
+(rows) that no garbage collector tracks.
 
 Keys and plain facts are columns of their own, so that any tool can filter and join on them; lists
 stay lists; only attributes and quantization, whose structure varies, are JSON text. polars is

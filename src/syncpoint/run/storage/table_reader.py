@@ -1,4 +1,5 @@
-"""Read and check `ops.parquet` and `tensors.parquet`; create Op and Tensor records on demand.
+"""Read and check `ops.parquet` and `tensors.parquet`; create Op and Tensor records on demand;
+refuse duplicates and missing values.
 
 A run may have hundreds of thousands of ops. Its tables are checked column by column when it is
 opened, so that structural damage is detected there. An Op or a Tensor is created on first access,

@@ -1,4 +1,5 @@
-"""Write `ops.parquet`, `tensors.parquet` and other tables, whole or not at all."""
+"""Write `ops.parquet`, `tensors.parquet` and other tables, whole or not at all, from rows or data
+frames; returns size and checksum."""
 
 from __future__ import annotations
 

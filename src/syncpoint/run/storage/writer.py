@@ -1,5 +1,5 @@
-"""`RunWriter`: writes shards, journal, tables and `run.json` in an order that leaves the run
-readable whatever kills the writer.
+"""`RunWriter`: writes shards, journal, tables, `run.json` so that the run stays readable if killed;
+errors after finish or failure; aborts and cleans up.
 
 Bytes first, then the journal frame that refers to them; shards get their final name only when
 complete; tables and `run.json` last, each whole or absent. See docs/formats.md.

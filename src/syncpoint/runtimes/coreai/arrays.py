@@ -1,5 +1,5 @@
-"""Convert arrays of the Core AI runtime to NumPy arrays and back, and wrap them with their
-addresses in memory."""
+"""Convert arrays of the Core AI runtime to NumPy arrays and back (also packed bits), and wrap them
+with address, form and digest."""
 
 from __future__ import annotations
 

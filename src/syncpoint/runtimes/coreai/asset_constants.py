@@ -1,4 +1,5 @@
-"""Collect the constants of a function, which the runtime shows once when the function is loaded."""
+"""Collect the constants of a function, which the runtime shows once when the function is loaded;
+their keys, since assets have no names for them."""
 
 from __future__ import annotations
 

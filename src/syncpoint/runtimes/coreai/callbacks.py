@@ -1,5 +1,5 @@
-"""Receive the callbacks of the Core AI runtime (profiler and logger) and pass their values to the
-capture in progress.
+"""Receive the callbacks of the Core AI runtime (profiler and logger), pass their values to the
+capture in progress, raise their errors later.
 
 The profiler reports which kernel runs. The logger shows what it reads before it runs, and what it
 has written after that.

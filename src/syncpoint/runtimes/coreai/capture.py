@@ -1,4 +1,5 @@
-"""Record each kernel of one execution: find where its inputs come from, and sort its outputs.
+"""Record each kernel of one execution: trace inputs to earlier results by address, form and
+content; sort outputs; record states and parameters.
 
 Kernels that only allocate memory are skipped: their outputs hold whatever was there before. A value
 is recognised by its address in memory, its form and its bytes, all three.

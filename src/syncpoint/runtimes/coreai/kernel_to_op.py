@@ -1,4 +1,5 @@
-"""Match kernels to ops of the program while they run, by type, shape and what they read.
+"""Match kernels to ops of the program while they run, by type, shape and what they read; order the
+inputs; steps of split ops.
 
 A kernel is matched to the next op of the program with its type and shape, if it reads the outputs
 of the kernels of that op's operands. Kernels that the compiler added (broadcasts, copies) are

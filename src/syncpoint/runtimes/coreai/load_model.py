@@ -1,4 +1,5 @@
-"""Load a Core AI asset from its folder; choose the function to run and the compute unit."""
+"""Load a Core AI asset from its folder (checked by its hash); choose the function to run and the
+compute unit."""
 
 from __future__ import annotations
 

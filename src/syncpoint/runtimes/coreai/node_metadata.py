@@ -1,4 +1,5 @@
-"""Parse the debug information of kernels: name, module, torch node, source lines."""
+"""Parse the debug information of kernels: name, module, torch node, source lines (user frames);
+short names of types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Read the program of an asset: its ops in order, with calls inlined and their operands in order.
+"""Read one function (graph block) of an asset's program: its ops in order, with calls inlined,
+their operands and constants.
 
 The runtime shows what a kernel reads and writes as sets. Only the program says which operand is the
 first, and to which call a kernel of a shared body belongs. Reading it needs parts of coreai-core

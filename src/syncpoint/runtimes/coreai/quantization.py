@@ -1,5 +1,5 @@
 """Find scale, zero point or lookup table of compressed weights and quantized activations in a Core
-AI asset.
+AI asset, by trying which give the real numbers.
 
 A kernel decompresses integers to a dense weight before its use. The runtime shows the inputs of the
 kernel as a set, in which scale and offset may have the same form. So a quantization is accepted

@@ -1,4 +1,5 @@
-"""The runtime "coreai": which models it accepts (`.aimodel`), its options, and how it opens them.
+"""The runtime "coreai": its installed version, which models it accepts (`.aimodel`), its options,
+and how it opens them.
 
 This module imports nothing of Core AI until a model is opened.
 """

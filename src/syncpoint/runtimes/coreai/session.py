@@ -1,5 +1,5 @@
 """The Session of a Core AI asset: runs one of its functions, passes states from step to step,
-declares inputs."""
+declares inputs, notes what a run lacks."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Capture classes for compiled models: buffers as executed, ops one by one, all ops as outputs, ops
-in float64."""
+"""Capture classes for compiled models: buffers as executed (copies of inputs noted), ops one by
+one, all ops as outputs, ops in float64."""
 
 from __future__ import annotations
 

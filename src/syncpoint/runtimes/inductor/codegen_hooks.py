@@ -1,4 +1,4 @@
-"""Patch inductor's code generation so that compiled code shows every buffer, with unchanged fusion;
+"""Patch inductor's code generation so that compiled code shows every buffer, fusion unchanged;
 which buffers a kernel reads and writes.
 
 PyTorch has a hook for intermediate values (`generate_intermediate_hooks`), but on the CPU only few

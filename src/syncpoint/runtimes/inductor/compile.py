@@ -1,5 +1,5 @@
-"""Compile a model with torch.compile (plain, watched, unfused or op by op), and call a listener for
-each of its graphs."""
+"""Compile a model with torch.compile (plain, watched, unfused or op by op, caches off), and call a
+listener for each of its graphs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Parse the settings of torch._inductor.config from the options of the runtime."""
+"""Parse the option `config` (name=value settings of torch._inductor.config): a value's text to
+bool, number, None or text by the type of the default."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Convert compiled graphs to TorchProgram, and watch the calls of graphs: where each input of a
-call comes from."""
+"""Convert compiled graphs to TorchProgram; name each call of a graph; where each placeholder of a
+call comes from, by memory address."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Describe a buffer of compiled code: the op whose value it holds, its module and source lines."""
+"""Describe a buffer of compiled code: the op whose value it holds (also behind views), its module
+and source lines."""
 
 from __future__ import annotations
 

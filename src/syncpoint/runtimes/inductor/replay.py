@@ -1,4 +1,5 @@
-"""Run a compiled model with all buffers, or one of them, replaced by other values."""
+"""Capture classes that replace all buffers of a compiled model, or one of them, while it runs;
+overwrite a tensor in place."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The runtime "inductor" (torch.compile): its options, how it opens models and repro files, and how
-to turn fusion off.
+"""The runtime "inductor" (torch.compile): its options, how it opens models and repro files, how to
+turn fusion off, whether values can be replaced.
 
 This module imports no torch until a model is opened.
 """

@@ -1,5 +1,5 @@
-"""Bind inputs to the names, types and shapes that a model declares: flatten, rename, convert
-dtypes."""
+"""Bind inputs to the names, types and shapes that a model declares: flatten nested ones by path or
+key, rename, order by number, convert dtypes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Make a second input from the first, by shuffling and noise: same shapes, types and range, other
-numbers."""
+"""Make a second input from the first by shuffling and noise (same shapes, types, range): for one
+side, or alike for the matching input of the other."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Read inputs of a model from .npy, .npz and .safetensors files, recorded runs, functions or live
-objects; or have them generated."""
+"""Read inputs of a model from .npy, .npz, .safetensors files, recorded runs, functions or live
+objects; rebuild nested ones from paths (dicts, tuples)."""
 
 from __future__ import annotations
 

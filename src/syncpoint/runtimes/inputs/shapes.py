@@ -1,5 +1,5 @@
-"""Shapes of inputs to generate: parse `--shape`, and combine with the shapes that the model
-declares."""
+"""Shapes of inputs to generate: parse one `--shape` text, combine with the shapes that the model
+declares, refuse missing ones."""
 
 from __future__ import annotations
 

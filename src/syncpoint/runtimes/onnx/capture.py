@@ -1,5 +1,5 @@
-"""Record every op and tensor of one execution, also in each iteration of a loop and in sub-graphs,
-in the layout of the model."""
+"""Record every op and tensor of one execution, also in loop iterations and sub-graphs, in the
+model's layout, with scales; each parameter once."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Compute a region of an ONNX graph on given values in float64 (op by op) or float32 (as one model
-without fusion)."""
+"""Compute a region of an ONNX graph on chosen values in float64 (op by op) or float32 (unfused
+model); choose nodes of the file or the executed graph."""
 
 from __future__ import annotations
 

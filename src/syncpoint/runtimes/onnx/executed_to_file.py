@@ -1,5 +1,5 @@
-"""Map ops and values of the graph that ONNX Runtime executes, after its fusion, to those of the
-model's file, with their metadata.
+"""Map ops and values that ONNX Runtime executes after fusion to those of the model's file: names,
+order, metadata; values before quantizing or activations.
 
 ONNX Runtime drops all metadata when it rewrites a graph, but most values keep their names: a fused
 op has the output of the last op of its group. The group is then everything in the graph of the

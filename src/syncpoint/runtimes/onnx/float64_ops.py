@@ -1,5 +1,5 @@
-"""Compute single ONNX ops in float64 with NumPy: onnx's reference implementation, and own ones
-where that is narrower or slow.
+"""Compute one ONNX op in float64 with onnx's reference implementation or own functions (quantizing
+becomes identity); refuse ops that cannot run alone.
 
 Ops that the reference computes in a narrower type, or on integers that stand for real numbers, are
 implemented here. Quantizing and casting between floats are identity.

@@ -1,5 +1,5 @@
-"""Names, keys and edges of the ops, parameters and values of a captured ONNX graph, also inside
-sub-graphs."""
+"""Names (after the first output), keys and edges of the ops, parameters, values of a captured ONNX
+graph; sub-graphs and what they read from outside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inputs that an ONNX graph or file declares: names, shapes and types."""
+"""Inputs that an ONNX graph or file declares: names, shapes and types; open axes are -1."""
 
 from __future__ import annotations
 

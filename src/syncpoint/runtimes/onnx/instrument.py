@@ -1,4 +1,5 @@
-"""Change an ONNX model so that every value is an output, also the values inside loops and branches.
+"""Change an ONNX model so that every value is an output; add outputs to loop and branch nodes for
+the values inside; open its session.
 
 A value inside a loop becomes an extra output of the loop's body; the loop stacks it, one slice per
 iteration. A value inside a branch of an `If` becomes an extra output of both branches. The other

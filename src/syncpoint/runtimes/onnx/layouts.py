@@ -1,5 +1,5 @@
-"""Convert between memory layouts of ONNX Runtime (blocked channels, channels last) and the layout
-of the model; find which values have one.
+"""Memory layouts of ONNX Runtime (blocked channels, channels last): walk the graph to find which
+values have one, convert to the model's and back.
 
 On x86 its float convolutions keep channels in blocks: a tensor declares [N, C, H, W] but is stored
 as [N, C/b, H, W, b], with C rounded up to a multiple of the block size b. Its int8 convolutions

@@ -1,5 +1,5 @@
 """Load an ONNX model from a file or from memory; check it and its external weights, inline
-functions.
+functions, iterate over its tensors.
 
 Weights in files of their own stay there. So the graph can be edited and passed on as bytes, however
 large the model is.

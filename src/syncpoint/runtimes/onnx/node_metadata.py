@@ -1,5 +1,5 @@
-"""Read type, attributes, module and source lines of an ONNX node, and whether it is random or a
-constant.
+"""Read type, attributes (as JSON), module and source lines of an ONNX node, and whether it is
+random or a constant.
 
 Exporters write metadata into the nodes. PyTorch's (`dynamo=True`) has the FX node, the modules and
 the stack of the user's lines; its optimiser adds the names of the rules that it applied.

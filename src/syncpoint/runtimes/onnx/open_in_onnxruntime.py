@@ -1,5 +1,5 @@
-"""Open sessions of ONNX Runtime: settings, execution providers, and saving the graph that it
-optimised."""
+"""Open sessions of ONNX Runtime: settings, execution providers; save and load the graph that it
+optimised; whether it inserts casts."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Find scale and zero point of integer values in an ONNX graph, from the ops that quantize, move or
-read them.
+read them; sign of an integer grid.
 
 An op that quantizes has them as inputs. Ops that only move values pass them on. A parameter has
 those that the op which reads it assumes.

@@ -1,5 +1,5 @@
-"""Run the ops of an ONNX graph each alone on chosen values, and record an execution in which each
-value is replaced.
+"""Classes that the Session's replay uses: one-op models of each ONNX op run on chosen values, and a
+capture that replaces each recorded value.
 
 Every op becomes a model of its own, with its parameters as constants. It runs without optimisation
 on the provider of the complete model, so the same kernel runs.

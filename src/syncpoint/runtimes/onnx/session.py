@@ -1,5 +1,5 @@
-"""The Session of an ONNX model: runs, replays and evaluates it, opens its instrumented graphs, and
-checks its outputs against a plain run.
+"""The Session of an ONNX model: runs it, replays it with values replaced (refused ops with reason),
+evaluates it; instrumented graphs; observer check.
 
 An extra output in the middle of a graph keeps ONNX Runtime from fusing the ops around it, and that
 changes numbers: for int8 by far more than rounding. So the graph is first optimised and saved, as

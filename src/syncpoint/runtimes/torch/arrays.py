@@ -1,5 +1,5 @@
-"""Convert torch tensors to NumPy arrays and back, bit for bit; names of torch dtypes; clone,
-compare and describe tensors."""
+"""Convert torch tensors to NumPy arrays and back, bit for bit; torch dtypes by name; clone, compare
+and describe tensors; memory ids: in_place_writes.py."""
 
 from __future__ import annotations
 

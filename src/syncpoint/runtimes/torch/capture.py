@@ -1,5 +1,5 @@
-"""Capture a program node by node; the ledger with which all torch captures record ops, tensors,
-states and outputs."""
+"""Capture a program node by node (autocast, attributes, write-backs, sub-graphs); the ledger in
+which all torch captures record ops, tensors, states."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Capture a model that torch.export rejects, while it runs: every op that reaches the dispatcher,
-with all its outputs.
+"""Capture a model that torch.export rejects, while it runs: each op that reaches the dispatcher,
+its outputs, origins and states written.
 
 This works for models that torch.export rejects: branches on values, calls of other libraries,
 TorchScript. The ops are those below autograd, so a linear layer appears as `t` and `addmm`. They

@@ -1,5 +1,5 @@
-"""Compute a region of a program on given values, with all float arithmetic in one dtype; record a
-whole program in float64."""
+"""Compute a region of a program on chosen values in one float dtype: inputs, parameters, strides
+converted; record a whole program in float64."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Export a model with torch.export to one flat FX graph without in-place ops and `no_grad`
-sub-graphs; the form of its inputs.
+sub-graphs; original nodes; form (signature) of its inputs.
 
 torch.export gives every node its file:line and module path. Regions under `no_grad` and
 `autocast` are sub-graphs; they are unfolded here, and a node under autocast is marked. A graph

@@ -1,5 +1,5 @@
-"""Track in-place writes while a model runs: which tensors an op writes, and which recorded value
-each memory holds.
+"""Track in-place writes: which tensors an op writes (batch norm too), id of a tensor's memory to
+recognise aliases, which recorded value it holds.
 
 A model that writes in place changes every tensor that shares the memory. An op that reads such a
 tensor later reads another value than the recorded one, and a region evaluated on the recorded

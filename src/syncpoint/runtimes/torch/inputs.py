@@ -1,4 +1,5 @@
-"""Bind inputs to the arguments of a model's `forward`, and name the arguments of a call."""
+"""Bind inputs to the arguments of a model's `forward`, in the structure that an exported program
+requires; name the arguments of a call."""
 
 from __future__ import annotations
 

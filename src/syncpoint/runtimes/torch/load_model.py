@@ -1,5 +1,5 @@
-"""Load a PyTorch model (module, exported program, TorchScript) with its options for dtype, device
-and mode."""
+"""Load a PyTorch model (module, exported program, TorchScript), detect its kind, adapt it to dtype,
+device and mode; its `forward` signature."""
 
 from __future__ import annotations
 

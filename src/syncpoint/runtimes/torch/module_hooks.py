@@ -1,5 +1,5 @@
-"""Forward hooks that record the calls of an nn.Module and the modules inside it, for
-`syncpoint.record`.
+"""Forward hooks that record calls of an nn.Module and the modules inside it, with inputs,
+parameters and edges, for `syncpoint.record`.
 
 The hooks are the global ones of torch, filtered by module identity. So the modules stay as they
 are: copies and pickles carry no hooks, and the fused encoder, which looks for hooks on its

@@ -1,5 +1,5 @@
-"""Describe an FX node or an op being called: module, source lines, op type, attributes, whether it
-is random or uninitialised."""
+"""Describe an FX node or an op being called: module, source lines, op type, arguments as JSON,
+whether it is random or uninitialised."""
 
 from __future__ import annotations
 

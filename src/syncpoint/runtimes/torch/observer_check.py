@@ -1,5 +1,5 @@
-"""The observer check for torch: compare captured outputs and states with a run of the plain model,
-and explain differences."""
+"""The observer check for torch: compare captured outputs and states of a step with a run of the
+plain model; name and explain differences."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Run one torch op in another floating-point dtype: rewrite its dtype arguments, constants and
-factories.
+"""Run one torch op in another floating-point dtype: cast tensors, rewrite its dtype arguments,
+constants and factories; refuse ops that cannot.
 
 A model names its dtype in many places besides its parameters: casts, dtype arguments by position
 or by name, factories that use the default dtype, flags for half precision. All of them are

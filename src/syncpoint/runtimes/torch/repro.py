@@ -1,5 +1,5 @@
 """Detect and load the files, such as `repro.py`, that torch's compiler writes to reproduce a
-failure."""
+failure (module and arguments)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The runtime "torch" (eager mode): which models it accepts, its options, how it opens and cuts
-them.
+"""The runtime "torch" (eager mode): its version, which models it accepts, its options, how it opens
+and cuts them.
 
 This module imports no torch until a model is opened.
 """

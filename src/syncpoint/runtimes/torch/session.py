@@ -1,5 +1,5 @@
-"""The Session of a PyTorch model: chooses capture, replay and evaluation, runs samples and steps,
-caches programs."""
+"""The Session of a PyTorch model: chooses capture, replay, evaluation; sets threads, seed, mode;
+runs samples and steps; exports and caches programs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Parameters and buffers of a model by name; restore them after a run; run steps that pass states
-on (`StepLoop`)."""
+"""Parameters, buffers, attributes of a model: names, identity, restored after a run; steps that
+pass states on (`StepLoop`: a plain and a traced model copy)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Find module and original source lines of TorchScript ops, from the code inside the archive.
+"""Find module (submodule path and class) and original source lines of TorchScript ops, from call
+stacks and the code inside the archive.
 
 The interpreter knows only lines of the code inside the archive. That code is simple Python:
 modules are fetched as attributes, and their methods called. So a stack of lines is followed from

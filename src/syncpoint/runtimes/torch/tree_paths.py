@@ -1,5 +1,5 @@
-"""Paths of nested arguments and outputs of a model, such as `out["logits"][0]`, and iteration over
-their leaves."""
+"""Paths of nested arguments and outputs of a model, such as `out["logits"][0]`, written as text,
+and iteration over their leaves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Routes for one comparison: overview, rows, unmatched tensors, states, drift."""
+"""Routes for one comparison: overview, rows, place of a row, unmatched tensors, states, drift."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Request parameters that the routes of a comparison share: the comparison, the row, the query of
-rows."""
+"""Request parameters that the routes of a comparison share: the comparison, the row number
+(checked), the query of rows."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Which ops and outputs of the original model a device op stands for, by the compiler's rule file;
-groups of fused ops.
+groups of fused ops; why an output has no name.
 
 The compiler fuses, splits and inserts ops. Its rule file says for every device op which original
 ops it was made from. Device ops made from the same original ops form a group, which is compared as

@@ -1,4 +1,5 @@
-"""Plan the comparison of two device dumps without rule files: pair ops of the same name."""
+"""Plan the comparison of two device dumps without rule files: pair the last executions of ops of
+one name; list ops of one side and damage."""
 
 from __future__ import annotations
 

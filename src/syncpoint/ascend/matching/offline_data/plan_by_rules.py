@@ -1,4 +1,5 @@
-"""Plan the comparison of a device dump with its reference by the compiler's rule files."""
+"""Plan the comparison of a device dump with its reference by rule files: entries for groups,
+inputs, missing and inner ops; which dumped op has a name."""
 
 from __future__ import annotations
 

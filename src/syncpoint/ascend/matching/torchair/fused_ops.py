@@ -1,5 +1,5 @@
-"""Split the name of a fused GE op into its parts, and find the FX node and output that a GE op
-stands for.
+"""Split the name of a fused GE op into its parts, list the inputs from outside, and find the FX
+node and output that a GE op stands for.
 
 The compiler names a fused op by the names of its parts in a row: `Add_1Relu_2`.
 """

@@ -1,5 +1,5 @@
 """Pair the graphs of two TorchAir dumps, and graphs with their graph files, by the ops that they
-share."""
+share; refuse a folder with several dumps mixed."""
 
 from __future__ import annotations
 

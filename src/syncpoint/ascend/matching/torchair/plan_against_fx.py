@@ -1,5 +1,5 @@
-"""Plan the comparison of a GE dump with an FX dump: pair each GE op, its inputs and outputs with
-nodes of the FX graph."""
+"""Plan the comparison of a GE dump with an FX dump: pair each GE op, its inputs (by producer or
+equal values) and outputs with nodes of the FX graph."""
 
 from __future__ import annotations
 

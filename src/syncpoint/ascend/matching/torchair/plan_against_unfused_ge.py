@@ -1,5 +1,5 @@
-"""Plan the comparison of a GE dump with a GE dump without fusion: pair ops of the same name, and
-fused ops with their parts."""
+"""Plan the comparison of a GE dump with a GE dump without fusion: pair ops of one name, fused ops
+with their parts, and inputs of a part."""
 
 from __future__ import annotations
 

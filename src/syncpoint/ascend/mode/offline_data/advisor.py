@@ -1,4 +1,5 @@
-"""Write the advice on a report of `offline_data`, by the three rules of msProbe's advisor."""
+"""Write the advice on a report of `offline_data`, by the three rules of msProbe's advisor:
+overflow, wrong inputs, the first op that is off."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Find tensors whose memory another op overwrote before they were read, by the addresses in a dump.
+"""Find tensors of a dump whose memory another op overwrote before they were read, by address;
+evidence: the stored bytes written and read are equal or differ.
 
 A dump has the memory address of every tensor. If an op writes into a tensor after the op that
 computes it and before an op that reads it, the memory plan is wrong. The effect is a wrong result

@@ -1,4 +1,5 @@
-"""The ten metric columns of the report on Ascend dumps, digit for digit as msProbe prints them.
+"""The ten metric columns of the report on Ascend dumps, digit for digit as msProbe prints them;
+cells for empty and boolean tensors; float16 overflow.
 
 The cells are those of msProbe, also where they mislead: relative errors over golden zeros are 0,
 and a tensor of one element has cosine 1. No verdict comes from them.

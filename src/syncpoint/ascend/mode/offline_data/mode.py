@@ -1,5 +1,5 @@
 """The steps of the mode `offline_data`: compare two folders of device dumps, write report and
-comparison."""
+comparison, warn of ops that are not compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Write files with every element of the tensors of one op, and with its worst elements."""
+"""Write files with every element of the tensors of one op, and with its worst elements; suggest
+similar op names."""
 
 from __future__ import annotations
 

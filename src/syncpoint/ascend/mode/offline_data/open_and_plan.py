@@ -1,5 +1,5 @@
-"""Open both dumps of `offline_data`, detect which kind of comparison this is (original, quantized,
-two devices), and plan it."""
+"""Open both dumps of `offline_data`, detect the kind of comparison (original, quantized, two
+devices), plan it, and give ops their inputs as edges."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The report of `offline_data`: its lines, with msProbe's columns and our verdict, written as
-CSV."""
+"""The report of `offline_data`, written as CSV: its header and lines, cells for address, shape,
+type, msProbe's reasons, our verdict and remark."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Run `offline_data` for a tree of training dumps: one comparison for the last step of each
-model."""
+"""Run `offline_data` for a tree of training dumps: one comparison for the last step of each model,
+with that model's rule file."""
 
 from __future__ import annotations
 

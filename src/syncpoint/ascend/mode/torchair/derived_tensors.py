@@ -1,5 +1,5 @@
-"""Add computed tensors to a run: casts of inputs, and minima and maxima to compare with reduced
-tensors."""
+"""Add computed tensors to a run of a TorchAir comparison: casts of inputs, and minima and maxima
+(NaN wins) to compare with reduced tensors."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """The steps of the mode `torchair`: compare two TorchAir dumps rank by rank, write report and
-comparison."""
+comparison, warn of ops that are not compared."""
 
 from __future__ import annotations
 

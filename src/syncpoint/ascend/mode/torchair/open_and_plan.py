@@ -1,4 +1,5 @@
-"""Open two TorchAir dumps, pair their graphs, and plan the comparison of each rank."""
+"""Open two TorchAir dumps, match their ranks, pair their graphs, plan the comparison of each rank,
+and give ops their inputs as edges."""
 
 from __future__ import annotations
 

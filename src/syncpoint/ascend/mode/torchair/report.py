@@ -1,5 +1,5 @@
-"""The report of `torchair` in any dialect: build its lines, write them as CSV or as a coloured
-sheet."""
+"""The report of `torchair` in any dialect: order its lines, path and verdict of each, write CSV or
+coloured sheet; header and cells come from report_*.py."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Compute the report columns of msProbe's manual for `torchair` (metrics, statistics or CRC32), and
-colour rows by its limits.
+"""Columns of msProbe's manual for `torchair`: header and cells (name, stack, metrics, statistics or
+CRC32 as text, pass or fail, message); colour of a row.
 
 The columns of statistics and of checksums are computed from the values of a dump. If a dump has
 only the least and the greatest value of each tensor, the other columns are not known. No verdict

@@ -1,4 +1,5 @@
-"""Compute the report columns that msProbe 26.2 writes for `torchair`, with that tool's arithmetic.
+"""Columns that msProbe 26.2 writes for `torchair`: cells of each side (path, type, shape, max, min,
+mean), metrics in its arithmetic, its reasons.
 
 The columns are computed with the arithmetic of that tool, a piece of each tensor at a time. No
 verdict comes from them: their errors are 0 where the golden value is 0.
