@@ -169,6 +169,53 @@ def test_wrong_graph_passes_are_told_from_wrong_kernels():
     assert "graph passes changed the computation" in made.lowering
 
 
+class TwoAttentions(nn.Module):
+    """Inductor wraps the second attention, so that it stays after the first."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = (nn.Linear(8, 24) for _ in range(2))
+
+    def forward(self, x):
+        for linear in (self.first, self.second):
+            x = nn.functional.scaled_dot_product_attention(*linear(x).chunk(3, -1))
+        return x
+
+
+def analyze_two_attentions():
+    torch.manual_seed(0)
+    return sp.analyze(TwoAttentions(), (torch.randn(2, 4, 6, 8),))
+
+
+def test_ops_that_are_wrapped_for_their_order_run_in_float64():
+    made = analyze_two_attentions()
+    assert made.verdict == "close"
+    assert not made.runs.missing
+    rows = [row for row in made.result.rows if row.target.key.role == "output"]
+    attention = [row for row in rows if "attention" in row.reference.type]
+    assert len({row.reference.key.op for row in attention}) == 2
+    assert all(row.introduced is not None for row in attention)
+    assert all(row.reference.key in made.truths for row in attention)
+
+
+def test_a_wrong_graph_pass_shows_in_an_op_that_is_wrapped_for_its_order():
+    from torch._inductor import config
+
+    class Pass:
+        def __call__(self, graph):
+            attention = [node for node in graph.nodes if "flash_attention" in node.name]
+            attention[-1].kwargs = {**attention[-1].kwargs, "scale": 3.0}
+
+        def uuid(self):
+            return None
+
+    with config.patch(post_grad_custom_post_pass=Pass()):
+        made = analyze_two_attentions()
+    assert made.exit_code == 1
+    assert not made.runs.missing
+    assert "graph passes changed the computation" in made.lowering
+
+
 def test_something_unsteady_is_named():
     calls = []  # outside of the model, whose own attributes are put back after each run
 

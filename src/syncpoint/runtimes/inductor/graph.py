@@ -23,6 +23,9 @@ from syncpoint.runtimes.torch.tree_paths import input_path
 
 aten = torch.ops.aten
 
+_CONTROL_DEPS = "control_deps"
+"""The op of inductor that wraps an op to fix the order of execution."""
+
 
 @dataclass(frozen=True)
 class PlaceholderSource:
@@ -50,7 +53,15 @@ def make_graph_program(
     parameters: dict[str, str] = {}
     edges: dict[str, Edge] = {}
     values = dict(zip(_placeholders(module), inputs, strict=True))
+    ordered_ops = {node: _find_ordered_op(node, module) for node in module.graph.nodes}
+    inlined_bodies = {node.args[1] for node, inner_op in ordered_ops.items() if inner_op}
     for node in module.graph.nodes:
+        if node in inlined_bodies:
+            continue
+        inner_op = ordered_ops[node]
+        if inner_op is not None:
+            copied_nodes[node] = _inline_ordered_op(copy, node, inner_op, copied_nodes)
+            continue
         source = sources[node.name] if node.op == "placeholder" else None
         if source is not None and source.edge is not None and source.edge.role is Role.PARAMETER:
             # Attributes get new names, since a dot would mean a nested attribute.
@@ -89,6 +100,41 @@ def make_graph_program(
         module=graph_module,
         observed=Observations(),
     )
+
+
+def _find_ordered_op(node: Node, module: GraphModule) -> Node | None:
+    """The op that inductor wrapped to fix the order of execution; None if a node is no wrapper.
+
+    The arguments of the wrapper are the tensors that must be computed before, a sub-graph of the
+    op alone, and the operands of the op.
+    """
+    is_higher_order = isinstance(node.target, torch._ops.HigherOrderOperator)
+    if not is_higher_order or str(node.target) != _CONTROL_DEPS:
+        return None
+    body = node.args[1]
+    assert isinstance(body, Node)
+    *others, inner_op, output = fetch_attribute(module, str(body.target)).graph.nodes
+    is_single_op = inner_op.op == "call_function" and output.args[0] is inner_op
+    return inner_op if is_single_op and all(n.op == "placeholder" for n in others) else None
+
+
+def _inline_ordered_op(
+    graph: Graph, wrapper: Node, inner_op: Node, copied_nodes: Mapping[Node, Node]
+) -> Node:
+    """Copy an op that is wrapped for the order of execution, under the name of the wrapper. It is
+    then an op like any other: it can be recorded, paired and run in float64."""
+    placeholders = inner_op.graph.find_nodes(op="placeholder")
+    operands = dict(zip(placeholders, wrapper.args[2:], strict=True))
+
+    def copied_operand(placeholder: Node) -> Node:
+        operand = operands[placeholder]
+        assert isinstance(operand, Node)
+        return copied_nodes[operand]
+
+    args, kwargs = torch.fx.map_arg((inner_op.args, inner_op.kwargs), copied_operand)
+    copied_op = graph.create_node(inner_op.op, inner_op.target, args, kwargs, name=wrapper.name)
+    copied_op.meta = dict(wrapper.meta)
+    return copied_op
 
 
 def _placeholders(module: GraphModule) -> list[str]:
