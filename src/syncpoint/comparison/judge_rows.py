@@ -25,6 +25,7 @@ GIVEN_ROLES = frozenset({Role.MODEL_INPUT, Role.PARAMETER})
 """Roles of tensors that a model receives and does not compute."""
 Choice = str | Limits
 """`auto`, or limits for every row."""
+CANCELS = "the terms of this result cancel"
 _MIN_COMPENSATION = 30.0
 """Introduced error over total error above which an op undoes the error of its inputs."""
 
@@ -85,6 +86,9 @@ def judge_row(row: Row, choice: Choice = AUTO) -> Row:
         verdict, why = Verdict.LARGE, Reason(detail=f"first non-finite; {why}")
     elif not row.output:
         verdict, why = _weigh_introduced(row, choice, introduced, verdict, why)
+        if verdict is Verdict.INHERITED and _is_close_to_terms(row, choice):
+            detail = f"{why}; {CANCELS}, and within the limits of what it adds up"
+            verdict, why = Verdict.CLOSE, Reason(detail=detail)
     if row.nearer_to_float64 and introduced is not Verdict.LARGE and not row.first_non_finite:
         # A value that differs because it is closer to float64 than the reference is no error.
         verdict = Verdict.CLOSE if verdict.severity else verdict
@@ -130,6 +134,13 @@ def _weigh_introduced(
     if introduced.severity < verdict.severity:
         return introduced, Reason(detail=f"{why}; most of the error is inherited")
     return verdict, why
+
+
+def _is_close_to_terms(row: Row, choice: Choice) -> bool:
+    """Whether the terms of a row cancel, and its total error is close beside them."""
+    error = row.introduced.terms_error if row.introduced is not None else None
+    limits = limits_of(row, choice)
+    return error is not None and not limits.exact and error <= 10.0 ** (-limits.psnr[0] / 20)
 
 
 def _is_compensated(row: Row) -> bool:

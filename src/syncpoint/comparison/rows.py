@@ -59,6 +59,8 @@ class Introduced:
     """Precision of the op itself, which decides the limits of the ratio."""
     region: tuple[str, ...] = ()
     """Reference ops that were run together, if there are several."""
+    terms_error: float | None = None
+    """Total error relative to the terms that the op adds up; None unless they cancel."""
 
     @classmethod
     def of_measurement(

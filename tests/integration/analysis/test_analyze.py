@@ -216,6 +216,28 @@ def test_a_wrong_graph_pass_shows_in_an_op_that_is_wrapped_for_its_order():
     assert "graph passes changed the computation" in made.lowering
 
 
+class TwoNorms(nn.Module):
+    """The second norm reads numbers whose mean is near zero."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(32, 32)
+        self.first, self.second = (nn.LayerNorm(32) for _ in range(2))
+
+    def forward(self, x):
+        x = self.first(x)
+        return self.second(x + 1e-4 * self.linear(x))
+
+
+def test_the_mean_of_a_norm_near_zero_is_judged_beside_what_it_adds_up():
+    torch.manual_seed(0)
+    made = sp.analyze(TwoNorms(), (torch.randn(2, 7, 32),))
+    assert made.verdict == "close"
+    means = [row for row in made.result.rows if row.introduced and row.introduced.terms_error]
+    assert [row.reference.label for row in means] == ["var_mean_1:1"]
+    assert means[0].numbers["psnr"] < 100
+
+
 def test_something_unsteady_is_named():
     calls = []  # outside of the model, whose own attributes are put back after each run
 

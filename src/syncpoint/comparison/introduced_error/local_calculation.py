@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncpoint.comparison.events import Stage, Step
+from syncpoint.comparison.introduced_error.cancellation import Cancellation
 from syncpoint.comparison.introduced_error.expected_error import ExpectedErrors, add_bulk_note
 from syncpoint.comparison.introduced_error.loop_states import StateErrors, is_state
 from syncpoint.comparison.introduced_error.regions import (
@@ -33,6 +34,7 @@ from syncpoint.comparison.introduced_error.true_values import (
     copy_non_finite_marks,
     measure_against,
 )
+from syncpoint.comparison.judge_rows import judge_row
 from syncpoint.comparison.measuring.index_outputs import sort_along, unordered_axis
 from syncpoint.comparison.measuring.masking import blank_masked
 from syncpoint.comparison.operands import fit_view, operand_of, undo_quantization
@@ -43,7 +45,7 @@ from syncpoint.errors import SyncpointError
 from syncpoint.matching.op_kinds import TRANSPARENT, op_class
 from syncpoint.matching.views import View
 from syncpoint.metrics.limits import coarsest
-from syncpoint.metrics.verdict import Reason, ReasonCode
+from syncpoint.metrics.verdict import Reason, ReasonCode, Verdict
 from syncpoint.run.events import NULL_SINK, EventSink
 from syncpoint.run.free_memory import available_bytes
 from syncpoint.run.model import Edge, Kept, Op, OpKey, Part, Role, Tensor, TensorKey
@@ -89,12 +91,16 @@ class LocalCalculation:
         self.regions = Regions(sides.reference, set(self.by_reference))
         self.paired = {row.target.key for row in self.by_reference.values()}
         self.expected = ExpectedErrors(self)
+        self.cancellation = Cancellation(sides, session, self.op)
 
     def add_errors(self) -> list[Row]:
         """Add to each row the error that its op introduced, or the reason why it is unknown."""
         rows = list(self.rows)
         groups: dict[tuple[OpKey, Part], list[int]] = {}
-        for index, row in enumerate(rows):
+        # An op is evaluated after those it reads: the terms of a result go on to its readers.
+        in_order = sorted(range(len(rows)), key=lambda index: rows[index].reference.order)
+        for index in in_order:
+            row = rows[index]
             if is_computed(row) and not row.unmeasured and row.basis == Kept.VALUES:
                 groups.setdefault((row.reference.key.op, row.reference.key.part), []).append(index)
         for number, ((op, part), members) in enumerate(groups.items()):
@@ -284,7 +290,11 @@ class LocalCalculation:
             precision=precision,
             region=tuple(map(str, ops)) if len(ops) > 1 else (),
         )
-        return add_bulk_note(replace(row, introduced=introduced), measurement, expected_noise)
+        row = replace(row, introduced=introduced)
+        if judge_row(row).verdict is Verdict.INHERITED:
+            terms_error = self.cancellation.error_relative_to_terms(row, exact)
+            row = replace(row, introduced=replace(introduced, terms_error=terms_error))
+        return add_bulk_note(row, measurement, expected_noise)
 
     def _prepare_operands(self, row: Row, exact: ExactOutputs) -> OutputOperands | Reason:
         """The output of the target's op and its true value, or the reason why they cannot be

@@ -152,7 +152,7 @@ class ProgressLog:
         if values is None:
             return replace(row, unknown=unknown)
         introduced = Introduced(
-            **dict(zip(_INTRODUCED_FIELDS, values, strict=True)), region=tuple(region)
+            **dict(zip(_INTRODUCED_FIELDS, values, strict=False)), region=tuple(region)
         )
         return replace(row, introduced=introduced, unknown=unknown)
 

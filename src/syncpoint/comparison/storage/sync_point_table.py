@@ -73,6 +73,7 @@ _INTRODUCED_COLUMNS: dict[str, Any] = {
     "introduced_ratio": pl.Float64,
     "introduced_preset": pl.String,
     "introduced_region": pl.List(pl.String),
+    "terms_error": pl.Float64,
     "introduced_unknown": pl.String,
     "introduced_unknown_code": pl.String,
     "introduced_unknown_detail": pl.String,
@@ -127,9 +128,9 @@ ADDED_COLUMNS: dict[str, int] = {
 }
 """Columns that were added later, with the schema that added them; null in files of older schemas.
 A new column must be added here or to `OPTIONAL_COLUMNS`."""
-OPTIONAL_COLUMNS = frozenset({"ends_only", "nearer_to_float64"})
-"""Columns that were added without a new schema, since other columns imply them; a file of any
-schema may lack them."""
+OPTIONAL_COLUMNS = frozenset({"ends_only", "nearer_to_float64", "terms_error"})
+"""Columns that were added without a new schema, since other columns imply them or a row needs none;
+a file of any schema may lack them."""
 MAY_BE_NULL = frozenset(
     {*METRIC_COLUMNS, *_COARSE_COLUMNS, *_ON_DEMAND_COLUMNS, *_INTRODUCED_COLUMNS}
 ) - {
@@ -209,6 +210,7 @@ def _row_to_cells(row: Row) -> dict[str, Any]:
             introduced_ratio=introduced.ratio,
             introduced_preset=introduced.preset,
             introduced_region=list(introduced.region),
+            terms_error=introduced.terms_error,
         )
     cells |= _reason_cells("introduced_unknown", row.unknown)
     cells["introduced_verdict"] = row.introduced_verdict.value
@@ -251,6 +253,7 @@ def row_from_table(cells: Mapping[str, Any]) -> Row:
             ratio=cells["introduced_ratio"],
             preset=cells["introduced_preset"],
             region=tuple(cells["introduced_region"]),
+            terms_error=cells["terms_error"],
         )
     why = _reason_from_cells(cells, "reason")
     return Row(
