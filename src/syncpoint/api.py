@@ -191,6 +191,7 @@ def compare(
     reference: object,
     *,
     inputs: object = None,
+    target_inputs: object = None,
     preset: str = "auto",
     limits: str | Path | None = None,
     map: str | Path | Mapping[str, Any] | None = None,
@@ -214,6 +215,8 @@ def compare(
 ) -> Comparison:
     """Compare two runs, dumps or models. Models are captured first, into `store` if it is set.
 
+    `inputs`: of both models; of inputs by name each model takes those that it has.
+    `target_inputs`: those of the target, if it takes other ones than the reference.
     `out`: the folder to save the comparison in; progress is saved there too while it runs.
     `resume`: continue a comparison that was interrupted in `out`: same arguments, same result.
     `through`: a third run, dump or model between the two, such as the quantized program in
@@ -245,6 +248,7 @@ def compare(
         target=target,
         reference=reference,
         inputs=inputs,
+        target_inputs=target_inputs,
         target_options=target_options or {},
         reference_options=reference_options or {},
         shapes=shapes or {},

@@ -23,10 +23,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """Models and runs besides the two that are compared."""
+    """Inputs of the target, and models and runs besides the two that are compared."""
 
     panel: ClassVar[str] = options.INPUTS
 
+    target_inputs: Annotated[
+        str | None,
+        typer.Option(
+            help="Inputs of the target if it takes other ones than the reference, in the forms of"
+            " --inputs (default: the inputs of --inputs that it has)."
+        ),
+    ] = None
     reference_model: Annotated[
         str | None,
         typer.Option(help="Model of a recorded reference; needed to measure introduced error."),
@@ -173,6 +180,7 @@ def compare(
             target,
             reference,
             inputs=samples.inputs,
+            target_inputs=models.target_inputs,
             preset=judge_by.preset,
             limits=judge_by.limits,
             map=pairing.map_,

@@ -125,6 +125,14 @@ class Declares(Protocol):
 
 
 @runtime_checkable
+class TakesAnyName(Protocol):
+    """A session whose model may take inputs by names that it does not declare."""
+
+    def takes_any_name(self) -> bool:
+        """Whether it does, as a `forward` with `**kwargs`."""
+
+
+@runtime_checkable
 class Prepares(Protocol):
     """A session that evaluates, and whose regions depend on the form of the inputs."""
 

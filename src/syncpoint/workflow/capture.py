@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from syncpoint.run.events import EventSink
     from syncpoint.run.reader import Run
     from syncpoint.runtimes.inputs.shapes import InputShape
+    from syncpoint.runtimes.inputs.shared_inputs import SharedInputs
 
 GIVE_INPUTS = "add --inputs, for example --inputs data.npz"
 
@@ -80,8 +81,10 @@ def capture_model(
     shapes: Mapping[str, InputShape | tuple[int, ...]] | None = None,
     overwrite: bool = False,
     events: EventSink | None = None,
+    shared: SharedInputs | None = None,
 ) -> Run:
-    """Capture a model; `options` are those of the runtime, `events` receives the progress."""
+    """Capture a model; `options` are those of the runtime, `events` receives the progress. `shared`
+    selects what the model takes of inputs that another model is run on too."""
     from syncpoint.run.events import NULL_SINK
     from syncpoint.run.model import Kept, Part, RunInfo
     from syncpoint.run.reader import Run
@@ -109,6 +112,9 @@ def capture_model(
         session = chosen.open(model, settings)
         declared = session.inputs() if isinstance(session, Declares) else ()
         samples = read_inputs(inputs, shapes or {}, declared)
+        input_notes: list[str] = []
+        if shared is not None and declared:
+            samples, input_notes = shared.select(samples, session, declared, Path(label).name)
     keep = None
     recording = None if out is None else Path(out)
     if out is None:
@@ -133,6 +139,8 @@ def capture_model(
             max_bytes=max_bytes,
             events=events or NULL_SINK,
         )
+        for note in input_notes:
+            recorder.note(note)
         for number, sample in enumerate(samples):
             part = Part(sample=number) if len(samples) > 1 else Part()
             session.run(sample, recorder.for_part(part))

@@ -30,6 +30,8 @@ class ComparisonRequest:
     shapes: Mapping[str, InputShape | tuple[int, ...]]
     reference_model: object
     through: object = None
+    target_inputs: object = None
+    """Inputs of the target alone; None for those of the reference."""
 
     def as_names(self) -> dict[str, Any]:
         """All parts by name, for files also their modification time: two requests with the same
@@ -52,7 +54,8 @@ class ComparisonRequest:
     def can_reuse_run(self, role: str) -> bool:
         """Whether a run of this side that was captured earlier can be reused, judged by names."""
         by_name = isinstance(getattr(self, role), str | Path)
-        return by_name and isinstance(self.inputs, str | Path | None)
+        inputs = (self.inputs, self.target_inputs)
+        return by_name and all(isinstance(named, str | Path | None) for named in inputs)
 
 
 @dataclass(frozen=True, kw_only=True)

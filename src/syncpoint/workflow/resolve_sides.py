@@ -17,6 +17,7 @@ from syncpoint.comparison.events import CaptureSteps, Stage, Step
 from syncpoint.errors import InputError, NoShape
 from syncpoint.run.events import NULL_SINK, EventSink
 from syncpoint.runtimes.inputs.read_inputs import read_recorded_inputs
+from syncpoint.runtimes.inputs.shared_inputs import SharedInputs
 from syncpoint.workflow.capture import GIVE_INPUTS, capture_model, open_run
 from syncpoint.workflow.recorded_model import attach_session
 
@@ -139,6 +140,7 @@ def resolve_sides(
     The inputs of a recording are used for the other side.
     """
     runs = {role: opened[role].recording for role in ROLES}
+    shared = _share_inputs(request, opened)
     pending = [role for role in ROLES if runs[role] is None]
     retried: set[str] = set()
     while pending:
@@ -149,10 +151,10 @@ def resolve_sides(
         if run is not None:
             report_run(events, role, run, "captured before")
         else:
-            user_inputs = find_named_inputs(request, opened)
+            user_inputs = find_named_inputs(request, opened, role)
             inputs = _choose_inputs(role, user_inputs, other, role in retried)
             try:
-                run = _capture_side(request, settings, opened[role], inputs, events)
+                run = _capture_side(request, settings, opened[role], inputs, shared, events)
             except NoShape:
                 # The other side may declare the shape of generated inputs: capture it first.
                 if role in retried or (role == "target" and other is None):
@@ -165,6 +167,21 @@ def resolve_sides(
     return _build_resolved_side(opened["target"], runs["target"]), _build_resolved_side(
         opened["reference"], runs["reference"]
     )
+
+
+def _share_inputs(
+    request: ComparisonRequest, opened: Mapping[str, OpenedSide]
+) -> SharedInputs | None:
+    """Let each side take its own of the inputs by name, where both sides are run on the same ones;
+    None where the names of one side are not known."""
+    if request.target_inputs is not None:
+        return None
+    recordings = [side.recording for side in opened.values() if side.recording is not None]
+    if not recordings:
+        return SharedInputs()
+    samples = [s for run in recordings for s in read_recorded_inputs(run) or ()]
+    names = {name for sample in samples for name in sample.kwargs}
+    return SharedInputs(names) if names else None
 
 
 def _build_resolved_side(side: OpenedSide, run: Run | None) -> ResolvedSide:
@@ -207,6 +224,7 @@ def _capture_side(
     settings: ComparisonSettings,
     side: OpenedSide,
     inputs: object,
+    shared: SharedInputs | None,
     events: EventSink,
 ) -> Run:
     capture_options = {
@@ -220,6 +238,7 @@ def _capture_side(
         overwrite=True,
         events=CaptureSteps(events, Stage(side.role)),
         options=runtime_options(side.options),
+        shared=shared,
         **capture_options,
     )
     return run
@@ -245,12 +264,15 @@ def find_recording(source: object, opened: Mapping[str, OpenedSide]) -> Run | No
     return _find_side_recording(source, opened) or open_recording(source)
 
 
-def find_named_inputs(request: ComparisonRequest, opened: Mapping[str, OpenedSide]) -> object:
-    """The inputs that the caller named. If they are the run of a side, they are read from that run,
-    and it is not opened again."""
+def find_named_inputs(
+    request: ComparisonRequest, opened: Mapping[str, OpenedSide], role: str = "reference"
+) -> object:
+    """The inputs that the caller named for a side. If they are the run of a side, they are read
+    from that run, and it is not opened again."""
     from syncpoint.run.storage.folder import is_run
 
-    inputs = request.inputs
+    has_own = role == "target" and request.target_inputs is not None
+    inputs = request.target_inputs if has_own else request.inputs
     if isinstance(inputs, str | Path) and is_run(Path(inputs)):
         # A run without inputs stays a path: reading it raises the right error.
         return read_recorded_inputs(_find_side_recording(inputs, opened)) or inputs

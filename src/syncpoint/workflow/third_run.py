@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syncpoint.errors import InputError
-from syncpoint.workflow.capture import GIVE_INPUTS, capture
+from syncpoint.runtimes.inputs.shared_inputs import SharedInputs
+from syncpoint.workflow.capture import GIVE_INPUTS, capture_model
 from syncpoint.workflow.resolve_sides import (
     can_record_steps,
     find_named_inputs,
@@ -39,7 +40,7 @@ def add_third_run(
 
     middle = find_recording(request.through, opened)
     if middle is None:
-        middle = _capture_middle(target, request, find_named_inputs(request, opened))
+        middle = _capture_middle(target, reference, request, find_named_inputs(request, opened))
     options = Options(choice=settings.choice, map_file=settings.map_file, introduced="off")
     by_path = isinstance(request.through, str | Path) and middle.path
     label = middle.path.name if by_path and middle.path else ""
@@ -52,11 +53,23 @@ def add_third_run(
     return replace(result, through=parts)
 
 
-def _capture_middle(target: ResolvedSide, request: ComparisonRequest, user_inputs: object) -> Run:
+def _capture_middle(
+    target: ResolvedSide,
+    reference: ResolvedSide,
+    request: ComparisonRequest,
+    user_inputs: object,
+) -> Run:
     inputs = user_inputs if user_inputs is not None else target.samples
     if inputs is None:
         raise InputError("there are no inputs for the model of --through", cure=GIVE_INPUTS)
     steps = has_steps(target.run) and can_record_steps(request.through, {})
     extra: dict[str, Any] = {"steps": True} if steps else {}
-    run: Run = capture(request.through, inputs, shapes=request.shapes, **extra)
+    samples = [sample for side in (target, reference) for sample in side.samples or ()]
+    run: Run = capture_model(
+        request.through,
+        inputs,
+        shapes=request.shapes,
+        options=extra,
+        shared=SharedInputs({name for sample in samples for name in sample.kwargs}),
+    )
     return run

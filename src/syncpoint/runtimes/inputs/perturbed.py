@@ -22,7 +22,8 @@ _MAX_RELATIVE_DIFFERENCE = 2e-2
 def perturb_inputs(
     target: Sequence[Inputs], reference: Sequence[Inputs], signs: bool
 ) -> tuple[list[Inputs], list[Inputs]]:
-    """Make a second input, the same for both sides.
+    """Make a second input, the same for both sides. An input of one side may be a slice of one of
+    the other side, such as one of two states, or hold it, such as with padding.
 
     With `signs` numbers change sign as well; models made for one range of numbers may fail."""
     if len(target) != len(reference):
@@ -78,10 +79,43 @@ def _perturb_like(array: Array, reference_arrays: list[Array], signs: bool) -> A
     for other in reference_arrays:
         if other.shape == array.shape and _is_same_input(array, other):
             return np.asarray(perturb_array(other, signs).astype(array.dtype))
+    perturbed = array.copy()
+    is_rest = np.ones(array.shape, bool)
+    for other in reference_arrays:
+        window = _find_window(array, other)
+        if window is not None:
+            return np.asarray(perturb_array(other, signs)[window].astype(array.dtype))
+        window = _find_window(other, array)
+        if window is not None:
+            perturbed[window] = perturb_array(other, signs).astype(array.dtype)
+            is_rest[window] = False
+    if is_rest.all():
+        if np.array_equal(perturb_array(array, signs), array, equal_nan=True):
+            return array
+    elif len(np.unique(array[is_rest])) <= 1:
+        return np.asarray(perturbed)
     raise InputError(
         f"an input of shape {list(array.shape)} is on one side only",
         cure="give both sides the same inputs",
     )
+
+
+def _find_window(part: Array, whole: Array) -> tuple[slice, ...] | None:
+    """Where `part` is the start, the end or one of the equal pieces of `whole` along one axis."""
+    if part.ndim != whole.ndim or not part.size:
+        return None
+    longer = [a for a in range(part.ndim) if part.shape[a] != whole.shape[a]]
+    if len(longer) != 1 or part.shape[longer[0]] > whole.shape[longer[0]]:
+        return None
+    axis = longer[0]
+    length, end = part.shape[axis], whole.shape[axis]
+    for start in (*range(0, end - length + 1, length), end - length):
+        window = tuple(
+            slice(start, start + length) if a == axis else slice(None) for a in range(part.ndim)
+        )
+        if _is_same_input(part, whole[window]):
+            return window
+    return None
 
 
 def _is_same_input(array: Array, reference: Array) -> bool:

@@ -462,8 +462,17 @@ def _describe_other_output(value: object) -> OtherOutput:
     return OtherOutput(type(value).__name__, is_opaque=True)
 
 
-def note_other_inputs(inputs: Tree, names: tuple[str, ...], ledger: CaptureLedger) -> None:
-    """Note each input in (args, kwargs) that is not a tensor: it is not recorded."""
+def is_number(value: object) -> bool:
+    """Whether an input is a number or a bool."""
+    return isinstance(value, bool | int | float)
+
+
+def note_other_inputs(
+    inputs: Tree, names: tuple[str, ...], ledger: CaptureLedger, with_numbers: bool = True
+) -> None:
+    """Note each input in (args, kwargs) that is not a tensor: it is not recorded. `with_numbers` is
+    whether that holds for numbers too."""
     for path, value in named_leaves(inputs, names):
-        if value is not None and not isinstance(value, torch.Tensor):
+        is_recorded = isinstance(value, torch.Tensor) or (is_number(value) and not with_numbers)
+        if value is not None and not is_recorded:
             ledger.note(f"the input {path} is not a tensor and was not recorded: {value!r}")

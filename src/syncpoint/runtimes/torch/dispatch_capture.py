@@ -26,7 +26,7 @@ from syncpoint.run.model import Edge, Frame, Op, OpKey, Role
 from syncpoint.run.storage.writer import RunWriter
 from syncpoint.runtimes.protocol import Tree
 from syncpoint.runtimes.torch.arrays import clone_tensor, to_meta_tensor
-from syncpoint.runtimes.torch.capture import CaptureLedger
+from syncpoint.runtimes.torch.capture import CaptureLedger, is_number
 from syncpoint.runtimes.torch.in_place_writes import (
     REREAD,
     MemoryTracker,
@@ -312,6 +312,13 @@ class DispatchTracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 )
             else:
                 node.meta["val"] = value
+                if isinstance(self._model, torch.jit.ScriptModule) and is_number(value):
+                    # TorchScript declares its numbers, so they can be passed as arrays again.
+                    self._ledger.record_tensor(
+                        Edge(OpKey(node.name), role=Role.MODEL_INPUT),
+                        torch.tensor(value),
+                        name=path,
+                    )
         self._placeholder_paths = tuple(placeholder_paths)
 
     def _record_states(self) -> None:

@@ -28,14 +28,14 @@ def bind_arguments(
 ) -> tuple[Args, Kwargs]:
     """The arguments of forward as tensors of the right dtype, each with its own memory."""
     positional = loaded_model.positional
-    has_open_ends = _has_open_ends(loaded_model)
-    if len(inputs.args) > len(positional) and not has_open_ends[0]:
+    open_ends = has_open_ends(loaded_model)
+    if len(inputs.args) > len(positional) and not open_ends[0]:
         raise InputError(
             f"{loaded_model.title} takes at most {len(positional)} inputs by position, not"
             f" {len(inputs.args)}",
             cure="leave the rest out, or give inputs by name",
         )
-    fitted_inputs = fit_inputs(inputs, specs, loaded_model.title, has_open_ends)
+    fitted_inputs = fit_inputs(inputs, specs, loaded_model.title, open_ends)
     used_addresses: set[int] = set()
 
     def leaf(value: Tree) -> Tree:
@@ -54,12 +54,36 @@ def bind_arguments(
         used_addresses.add(moved.data_ptr())
         return moved
 
+    fitted_inputs = _to_declared_numbers(loaded_model, fitted_inputs)
     args = pytree.tree_map(leaf, fitted_inputs.args)
     kwargs = pytree.tree_map(leaf, dict(fitted_inputs.kwargs))
     return (
         _match_exported_structure(loaded_model, args, kwargs)
         if loaded_model.exported is not None
         else (args, kwargs)
+    )
+
+
+def _to_declared_numbers(loaded_model: LoadedModel, inputs: Inputs) -> Inputs:
+    """The inputs, with arrays of one element as the numbers that TorchScript declares: a file of
+    inputs holds only arrays."""
+    if loaded_model.script is None:
+        return inputs
+    types = {
+        argument.name: argument.type.kind()
+        for argument in loaded_model.plain.forward.schema.arguments  # type: ignore[attr-defined]
+    }
+
+    def convert(name: str, value: Tree) -> Tree:
+        is_number = types.get(name) in ("IntType", "FloatType", "BoolType")
+        is_single = isinstance(value, np.ndarray | np.generic | torch.Tensor) and (
+            np.prod(value.shape) == 1
+        )
+        return value.item() if is_number and is_single else value
+
+    return Inputs(
+        tuple(convert(*pair) for pair in zip(loaded_model.positional, inputs.args, strict=False)),
+        {name: convert(name, value) for name, value in inputs.kwargs.items()},
     )
 
 
@@ -85,7 +109,8 @@ def _match_exported_structure(
     return rebuilt
 
 
-def _has_open_ends(loaded_model: LoadedModel) -> tuple[bool, bool]:
+def has_open_ends(loaded_model: LoadedModel) -> tuple[bool, bool]:
+    """Whether forward takes any further inputs by position and by name."""
     kinds = {p.kind for p in loaded_model.signature.parameters.values()}
     return (
         inspect.Parameter.VAR_POSITIONAL in kinds,

@@ -23,6 +23,7 @@ from syncpoint.runtimes.exception_text import one_line
 from syncpoint.runtimes.import_path import call_user_function, load_object
 from syncpoint.runtimes.torch.arrays import dtype_name, torch_dtype
 from syncpoint.runtimes.torch.node_metadata import class_name
+from syncpoint.runtimes.torch.runtime import FILE_SUFFIXES
 from syncpoint.runtimes.torch.silence import silence_torch
 from syncpoint.runtimes.torch.torchscript import ScriptSource
 
@@ -90,7 +91,7 @@ def load_model(model: object, options: Mapping[str, Any]) -> LoadedModel:
 def _load_named(name: str) -> Any:
     """Load the model in a file, or the attribute of `file.py:attribute`."""
     path = Path(name)
-    if path.suffix not in (".pt2", ".pt", ".ts"):
+    if path.suffix not in FILE_SUFFIXES:
         return load_object(name)
     if not path.is_file():
         raise InputError(

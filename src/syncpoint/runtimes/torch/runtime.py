@@ -21,11 +21,13 @@ if TYPE_CHECKING:
     from syncpoint.runtimes.torch.session import TorchSession
 
 
-_SUFFIXES = (".pt2", ".pt", ".ts")
+FILE_SUFFIXES = (".pt2", ".pt", ".ts", ".jit", ".torchscript")
+"""Suffixes of exported programs and TorchScript."""
 
 
 class TorchRuntime:
-    """Captures an nn.Module, an exported program (.pt2) or TorchScript (.pt, .ts)."""
+    """Captures an nn.Module, an exported program (.pt2) or TorchScript (.pt, .ts,
+    .jit, .torchscript)."""
 
     name = "torch"
     extra = "torch"
@@ -41,7 +43,7 @@ class TorchRuntime:
     def accepts(self, model: object) -> bool:
         """Whether `model` is a PyTorch model, `file.py:attribute`, or a file of a model."""
         if isinstance(model, str | Path):
-            return is_import_path(str(model)) or Path(model).suffix in _SUFFIXES
+            return is_import_path(str(model)) or Path(model).suffix in FILE_SUFFIXES
         torch = sys.modules.get("torch")
         if torch is None:
             return False

@@ -39,7 +39,7 @@ from syncpoint.runtimes.torch.dispatch_capture import record_by_dispatch
 from syncpoint.runtimes.torch.environment import describe_torch_environment
 from syncpoint.runtimes.torch.evaluate import TorchEvaluator, choose_program, record_in_float64
 from syncpoint.runtimes.torch.export import export_program, input_signature, make_program
-from syncpoint.runtimes.torch.inputs import Args, Kwargs, bind_arguments
+from syncpoint.runtimes.torch.inputs import Args, Kwargs, bind_arguments, has_open_ends
 from syncpoint.runtimes.torch.load_model import LoadedModel, load_model
 from syncpoint.runtimes.torch.model_errors import make_model_error
 from syncpoint.runtimes.torch.observer_check import compare_states, compare_with_plain
@@ -104,6 +104,10 @@ class TorchSession(BaseSession):
             for p in parameters
             if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
         )
+
+    def takes_any_name(self) -> bool:
+        """Whether forward has `**kwargs`."""
+        return has_open_ends(self._loaded_model)[1]
 
     def program_of(self, part: Part) -> TorchProgram | None:
         """The program that a part last ran; None where there is none."""
@@ -374,7 +378,9 @@ class TorchSession(BaseSession):
     ) -> tuple[TorchProgram, CaptureLedger, list[Any]]:
         """Capture the model by dispatch, while it runs."""
         ledger = CaptureLedger(Observations(), recorder)
-        note_other_inputs((args, kwargs), self._loaded_model.positional, ledger)
+        has_numbers = self._loaded_model.script is not None
+        names = self._loaded_model.positional
+        note_other_inputs((args, kwargs), names, ledger, with_numbers=not has_numbers)
         seed = self._options["seed"]
         program, outputs = record_by_dispatch(
             self._loaded_model, self._loop, (args, kwargs), ledger, seed, self._fallback
