@@ -14,6 +14,7 @@ from models.mlp import make_mlp, mlp_inputs
 from models.resnet import make_small_resnet, small_resnet_inputs
 from syncpoint.errors import InputError
 from syncpoint.run.model import Role
+from syncpoint.runtimes.protocol import Inputs
 
 HERE = str(Path(__file__))
 
@@ -179,3 +180,29 @@ def test_a_scripted_resnet_gives_the_bits_of_the_plain_one(tmp_path):
     assert all(op.module in modules for op in run.ops)
     convolutions = [op.module for op in run.ops if op.type == "aten.convolution.default"]
     assert len(convolutions) == len(set(convolutions)) == 20
+
+
+def test_states_in_attributes_are_recorded_and_every_run_starts_from_the_first_ones(tmp_path):
+    class Remembers(nn.Module):
+        """Its state is no buffer, so that neither named_buffers() nor state_dict() has it."""
+
+        def __init__(self):
+            super().__init__()
+            self.state = torch.zeros(3)
+            self.calls = 0
+
+        def forward(self, x):
+            self.state = self.state * 0.5 + x
+            self.calls += 1
+            return self.state * self.calls
+
+    script = torch.jit.script(Remembers().eval())
+    sample = Inputs((torch.tensor([1.0, 2.0, 3.0]),))
+    run = sp.capture(script, [sample, sample], out=tmp_path / "a.run")
+    assert run.info.observer.equal
+    states = [t for t in run.tensors if t.key.role is Role.STATE]
+    assert [t.key.op.op for t in states] == ["state", "state"]
+    assert [t.alias_of for t in states] == ["add@sample=0", "add@sample=1"]
+    for tensor in states:
+        np.testing.assert_array_equal(run.values(tensor), [1, 2, 3])
+    assert (script.calls, script.state.tolist()) == (0, [0, 0, 0])

@@ -6,9 +6,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+import numpy as np
+
 from syncpoint.matching.evidence.wrapper_prefixes import unwrap_names
-from syncpoint.matching.protocol import Matching, SyncPoint
-from syncpoint.run.model import Part, Role, Tensor
+from syncpoint.matching.protocol import Matching, Side, SyncPoint
+from syncpoint.run.model import Kept, Part, Role, Tensor
+
+_MAX_ROUNDING = 2e-2
+"""Relative difference of two tensors that are one in two precisions."""
+_BEFORE = (Role.STATE, 1)
+"""Role and index of a state before the execution."""
+_HIDDEN_STATE = "one side passes the state that the other one keeps"
 
 
 class BoundaryMatcher:
@@ -33,7 +41,8 @@ class BoundaryMatcher:
             if role is Role.STATE:
                 yield from _pair_by_exported_name(free_targets, free_references)
                 free_targets, free_references = _free_tensors(matching, target, reference)
-            yield from _pair_by_position(free_targets, free_references, role)
+            yield from _pair_by_position(matching, free_targets, free_references, role)
+        yield from _pair_hidden_states(matching)
 
 
 def _pair_by_name(target: list[Tensor], reference: list[Tensor], role: Role) -> Iterator[SyncPoint]:
@@ -111,7 +120,7 @@ def _pair_by_path(target: list[Tensor], reference: list[Tensor], role: Role) -> 
 
 
 def _pair_by_position(
-    target: list[Tensor], reference: list[Tensor], role: Role
+    matching: Matching, target: list[Tensor], reference: list[Tensor], role: Role
 ) -> Iterator[SyncPoint]:
     """Pair by position if both sides have as many tensors: one more or less would shift them all.
     States must also have the same shapes in the same order, since many are alike."""
@@ -122,10 +131,92 @@ def _pair_by_position(
         if role in (Role.MODEL_OUTPUT, Role.STATE):
             targets.sort(key=lambda t: t.key.index)
             references.sort(key=lambda t: t.key.index)
+        if role is not Role.STATE and not _are_alike_by_position(targets, references):
+            yield from _pair_by_size(matching, targets, references, role)
         if len(targets) != len(references):
             continue
         shapes = [[(t.key.index, t.shape) for t in side] for side in (targets, references)]
         if role is Role.STATE and shapes[0] != shapes[1]:
             continue
+        if role is not Role.STATE and not _are_alike_by_position(targets, references):
+            continue
         for t, r in zip(targets, references, strict=True):
             yield SyncPoint(t.key, r.key, f"{role} at the same position", confidence=0.95)
+
+
+def _are_alike_by_position(targets: list[Tensor], references: list[Tensor]) -> bool:
+    """Whether both sides have as many tensors, and those at one position as many elements or as
+    many axes. If one side passes a state in two tensors or not at all, they have not."""
+    return len(targets) == len(references) and all(
+        t.count == r.count or len(t.shape) == len(r.shape)
+        for t, r in zip(targets, references, strict=True)
+    )
+
+
+def _pair_by_size(
+    matching: Matching, targets: list[Tensor], references: list[Tensor], role: Role
+) -> Iterator[SyncPoint]:
+    """Pair the tensors of one size: those with equal values, then outputs in order if both sides
+    have as many. An input of one side need not be an input of the other one."""
+    targets, references = list(targets), list(references)
+    for target in list(targets):
+        equals = [r for r in references if _hold_equal_values(matching, target, r)]
+        rivals = [t for t in targets if equals and _hold_equal_values(matching, t, equals[0])]
+        if len(equals) == len(rivals) == 1:
+            yield SyncPoint(target.key, equals[0].key, f"{role} with equal values", confidence=0.95)
+            targets.remove(target)
+            references.remove(equals[0])
+    for count in dict.fromkeys(t.count for t in targets):
+        same_size = [[t for t in side if t.count == count] for side in (targets, references)]
+        if role is Role.MODEL_OUTPUT and len(same_size[0]) == len(same_size[1]):
+            for t, r in zip(*same_size, strict=True):
+                evidence = f"{role} of the same size, in order"
+                yield SyncPoint(t.key, r.key, evidence, confidence=0.9)
+
+
+def _pair_hidden_states(matching: Matching) -> Iterator[SyncPoint]:
+    """Pair outputs of one side with states that the other side keeps: by size if only one has it,
+    else by values."""
+    roles = ((Role.MODEL_OUTPUT, Role.STATE), (Role.STATE, Role.MODEL_OUTPUT))
+    for target_role, reference_role in roles:
+        targets, references = _free_tensors(
+            matching,
+            _results_of_role(matching.target, target_role),
+            _results_of_role(matching.reference, reference_role),
+        )
+        for target in targets:
+            partner = _only_partner(matching, target, targets, references)
+            if partner is not None:
+                yield SyncPoint(target.key, partner.key, _HIDDEN_STATE, confidence=0.9)
+
+
+def _results_of_role(side: Side, role: Role) -> list[Tensor]:
+    """The tensors of a role; of states those after the execution."""
+    return [t for t in side.others if t.key.role is role and (role, t.key.index) != _BEFORE]
+
+
+def _only_partner(
+    matching: Matching, target: Tensor, targets: list[Tensor], references: list[Tensor]
+) -> Tensor | None:
+    """The only reference of the size of a target, if no other target has it; else the only one that
+    holds equal values."""
+    size = (target.key.part, target.count)
+    partners = [r for r in references if (r.key.part, r.count) == size]
+    rivals = [t for t in targets if (t.key.part, t.count) == size]
+    if len(partners) != 1 or len(rivals) != 1:
+        partners = [r for r in partners if _hold_equal_values(matching, target, r)]
+        rivals = [t for t in rivals if partners and _hold_equal_values(matching, t, partners[0])]
+    return partners[0] if len(partners) == len(rivals) == 1 else None
+
+
+def _hold_equal_values(matching: Matching, target: Tensor, reference: Tensor) -> bool:
+    """Whether two tensors of one size hold the same numbers, up to the rounding of their types."""
+    if target.count != reference.count:
+        return False
+    if target.kept is not Kept.VALUES or reference.kept is not Kept.VALUES:
+        return False
+    values, others = (
+        np.asarray(side.run.values(tensor)).astype(np.float64).ravel()
+        for side, tensor in ((matching.target, target), (matching.reference, reference))
+    )
+    return bool(np.allclose(values, others, rtol=_MAX_ROUNDING, atol=0, equal_nan=True))

@@ -49,6 +49,7 @@ from syncpoint.runtimes.torch.node_metadata import (
     read_python_stack,
 )
 from syncpoint.runtimes.torch.program import Edges, TorchProgram
+from syncpoint.runtimes.torch.script_attributes import find_attribute_tensors
 from syncpoint.runtimes.torch.states_and_steps import (
     StepLoop,
     find_own_tensors,
@@ -338,6 +339,10 @@ class DispatchTracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if writes or node.op != "get_attr":
                 edge = Edge(OpKey(name), role=Role.STATE)
                 self._ledger.record_tensor(edge, tensor)
+        for name, tensor in find_attribute_tensors(self._model).items():
+            if name not in self._own_tensors_by_name and self._memory.is_tracked(tensor):
+                node, _ = self._memory.find_value(tensor)
+                self._ledger.record_state(name, self._edges.edge_of(node), tensor)
 
 
 def reread_as_other_type(before: Tree, written: Tree, places: Tree) -> Tree:

@@ -21,6 +21,7 @@ from syncpoint.runtimes.protocol import Tree
 from syncpoint.runtimes.torch.arrays import clone_tensor, has_same_bits
 from syncpoint.runtimes.torch.in_place_writes import find_written_tensors, storage_id
 from syncpoint.runtimes.torch.load_model import LoadedModel
+from syncpoint.runtimes.torch.script_attributes import SavedAttributes
 
 _MAX_DEPTH = 4
 """How deep to search objects that are not modules for values that a call changed."""
@@ -68,9 +69,11 @@ def preserve_state(model: nn.Module) -> Iterator[None]:
         for tensor in find_own_tensors(model).values()
         if not isinstance(tensor, nn.Parameter)
     ]
+    script_attributes = SavedAttributes(model)
     try:
         yield
     finally:
+        script_attributes.restore()
         for attributes, before in attribute_copies:
             for name in [n for n in attributes if n not in before]:
                 del attributes[name]
@@ -82,7 +85,8 @@ def preserve_state(model: nn.Module) -> Iterator[None]:
 
 def _attribute_dicts(module: nn.Module) -> list[dict[str, Any]]:
     """The dicts of a module in which code may replace values."""
-    # TorchScript has no such dicts; its buffers can be written to but not replaced.
+    # TorchScript has no such dicts; its buffers can be written to but not replaced, and its other
+    # attributes are in SavedAttributes.
     return [] if isinstance(module, ScriptModule) else [vars(module), module._buffers]
 
 
