@@ -131,14 +131,16 @@ def _pair_by_position(
         if role in (Role.MODEL_OUTPUT, Role.STATE):
             targets.sort(key=lambda t: t.key.index)
             references.sort(key=lambda t: t.key.index)
-        if role is not Role.STATE and not _are_alike_by_position(targets, references):
+        has_other_order = role is not Role.STATE and not _are_alike_by_position(targets, references)
+        if role is Role.MODEL_OUTPUT and _have_same_sizes(targets, references):
+            # Callers take outputs by their position: the same outputs in another order are wrong.
+            has_other_order = False
+        if has_other_order:
             yield from _pair_by_size(matching, targets, references, role)
-        if len(targets) != len(references):
+        if has_other_order or len(targets) != len(references):
             continue
         shapes = [[(t.key.index, t.shape) for t in side] for side in (targets, references)]
         if role is Role.STATE and shapes[0] != shapes[1]:
-            continue
-        if role is not Role.STATE and not _are_alike_by_position(targets, references):
             continue
         for t, r in zip(targets, references, strict=True):
             yield SyncPoint(t.key, r.key, f"{role} at the same position", confidence=0.95)
@@ -151,6 +153,11 @@ def _are_alike_by_position(targets: list[Tensor], references: list[Tensor]) -> b
         t.count == r.count or len(t.shape) == len(r.shape)
         for t, r in zip(targets, references, strict=True)
     )
+
+
+def _have_same_sizes(targets: list[Tensor], references: list[Tensor]) -> bool:
+    """Whether both sides have tensors of the same sizes, in any order."""
+    return sorted(t.count for t in targets) == sorted(r.count for r in references)
 
 
 def _pair_by_size(

@@ -112,6 +112,17 @@ def test_outputs_of_unlike_count_pair_by_size_in_order():
     }
 
 
+def test_outputs_in_another_order_stay_paired_by_position():
+    """A caller takes outputs by position, so that the order is wrong."""
+    target = run_of(Role.MODEL_OUTPUT, (3, 4), (5,), seed=1)
+    reference = run_of(Role.MODEL_OUTPUT, (5,), (3, 4), seed=2)
+    evidence = "model-output at the same position"
+    assert pairs_of(target, reference) == {
+        "model-output1_0": ("model-output2_0", evidence),
+        "model-output1_1": ("model-output2_1", evidence),
+    }
+
+
 def test_inputs_of_unlike_size_pair_only_with_equal_values():
     numbers = np.random.default_rng(0).standard_normal(12)
     target = [renamed(numbers, "a", (3, 4)), renamed(numbers[:4], "b", (4,))]
