@@ -53,6 +53,7 @@ def judge_rows(
     )
     if not any(row.introduced for row in judged):
         return judged
+    judged = _settle_results_that_cancel(judged, choice)
     if any(is_unfinished(row) for row in judged):
         return judged  # whether an op is guilty is not known yet
     # After random numbers, errors do not come from amplified rounding. Of a damaged tensor, the
@@ -60,6 +61,25 @@ def judge_rows(
     unknown_reasons = (ReasonCode.RANDOM, ReasonCode.DAMAGED)
     guilty = any(_is_guilty(row) or row.unmeasured.code in unknown_reasons for row in judged)
     return [_mark_amplified(row, judged) if not guilty else row for row in judged]
+
+
+def _settle_results_that_cancel(rows: list[Row], choice: Choice) -> list[Row]:
+    """The rows, with inherited ones whose terms cancel as close if their error is small beside the
+    terms. If a model output is off, the digits that cancelled may be those that it needs."""
+    outputs = [row for row in rows if row.output]
+    if not outputs or any(row.verdict is not Verdict.CLOSE for row in outputs):
+        return rows
+    return [
+        _settle_result_that_cancels(row)
+        if row.verdict is Verdict.INHERITED and _is_close_to_terms(row, choice)
+        else row
+        for row in rows
+    ]
+
+
+def _settle_result_that_cancels(row: Row) -> Row:
+    detail = f"{row.why.detail}; {CANCELS}, and within the limits of what it adds up"
+    return replace(row, verdict=Verdict.CLOSE, why=Reason(detail=detail))
 
 
 def limits_of(row: Row, choice: Choice) -> Limits:
@@ -86,9 +106,6 @@ def judge_row(row: Row, choice: Choice = AUTO) -> Row:
         verdict, why = Verdict.LARGE, Reason(detail=f"first non-finite; {why}")
     elif not row.output:
         verdict, why = _weigh_introduced(row, choice, introduced, verdict, why)
-        if verdict is Verdict.INHERITED and _is_close_to_terms(row, choice):
-            detail = f"{why}; {CANCELS}, and within the limits of what it adds up"
-            verdict, why = Verdict.CLOSE, Reason(detail=detail)
     if row.nearer_to_float64 and introduced is not Verdict.LARGE and not row.first_non_finite:
         # A value that differs because it is closer to float64 than the reference is no error.
         verdict = Verdict.CLOSE if verdict.severity else verdict

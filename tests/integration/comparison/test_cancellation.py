@@ -105,3 +105,25 @@ def test_wrong_terms_show_in_the_results_that_add_them_up():
     assert rows["linear"].introduced_verdict is Verdict.LARGE
     assert rows["mean"].verdict is Verdict.INHERITED
     assert rows["mean"].introduced.terms_error > 1e-5
+
+
+class Offset(nn.Module):
+    """What is left after a large number is added and taken away decides the output."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = nn.Linear(64, 64)
+        self.last = nn.Linear(64, 8)
+
+    def forward(self, x):
+        return self.last((self.linear(x) + 400) - 400)
+
+
+def test_digits_that_an_output_needs_are_missed():
+    """Beside its terms the difference is good, but the output is off."""
+    inputs = (torch.randn(4, 64, generator=torch.Generator().manual_seed(1)),)
+    made = sp.compare(Offset(), Offset(), inputs=inputs, target_options={"dtype": "f16"})
+    rows = {str(row.reference.key.op): row for row in made.rows if row.introduced}
+    assert made.exit_code() == 1
+    assert rows["sub"].verdict is not Verdict.CLOSE
