@@ -94,8 +94,9 @@ def server_config(app: AccessGuard) -> uvicorn.Config:
 
 def require_web(command: str) -> None:
     """Raise MissingExtra if the packages of the server are not installed."""
-    if find_spec("fastapi") is None or find_spec("uvicorn") is None:
-        raise MissingExtra("fastapi and uvicorn", "web", command)
+    for package in ("fastapi", "uvicorn"):
+        if find_spec(package) is None:
+            raise MissingExtra(package, "web", command)
 
 
 def bind_socket(port: int | None) -> socket.socket:

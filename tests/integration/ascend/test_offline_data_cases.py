@@ -224,7 +224,7 @@ def test_an_op_that_was_given_what_is_off_says_so(case: Case) -> None:
         case.golden(name, array)
     outcome = case.compare()
     line = table(outcome.report)["relu:output:0"]
-    assert "where the two part first" in line["Remark"]
+    assert "first op whose output differs" in line["Remark"]
     assert "the error came in before it" in line["Remark"]
     assert any(w.startswith("relu: what it was given") for w in outcome.result.warnings)
 

@@ -13,7 +13,7 @@ from syncpoint.comparison.unmatched import UnmatchedTensor
 from syncpoint.metrics.verdict import Reason, ReasonCode
 from syncpoint.run.model import OpKey, Role, TensorKey
 
-FIRST = "where the two part first"
+FIRST = "first op whose output differs"
 WRONG_INPUT = (
     "what it was given is off already: the error came in before it, where nothing is compared"
 )
