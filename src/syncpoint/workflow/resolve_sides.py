@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from syncpoint.comparison.events import CaptureSteps, Stage, Step
 from syncpoint.errors import InputError, NoShape
 from syncpoint.run.events import NULL_SINK, EventSink
-from syncpoint.runtimes.inputs.read_inputs import read_recorded_inputs
+from syncpoint.runtimes.inputs.read_inputs import find_recorded_names, read_recorded_inputs
 from syncpoint.runtimes.inputs.shared_inputs import SharedInputs
 from syncpoint.workflow.capture import GIVE_INPUTS, capture_model, open_run
 from syncpoint.workflow.recorded_model import attach_session
@@ -179,8 +179,7 @@ def _share_inputs(
     recordings = [side.recording for side in opened.values() if side.recording is not None]
     if not recordings:
         return SharedInputs()
-    samples = [s for run in recordings for s in read_recorded_inputs(run) or ()]
-    names = {name for sample in samples for name in sample.kwargs}
+    names = {name for run in recordings for name in find_recorded_names(run)}
     return SharedInputs(names) if names else None
 
 

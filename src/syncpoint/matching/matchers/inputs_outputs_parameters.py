@@ -8,12 +8,15 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from syncpoint.errors import SyncpointError
 from syncpoint.matching.evidence.wrapper_prefixes import unwrap_names
 from syncpoint.matching.protocol import Matching, Side, SyncPoint
+from syncpoint.run.dtypes import DTYPES, Kind
 from syncpoint.run.model import Kept, Part, Role, Tensor
 
 _MAX_ROUNDING = 2e-2
 """Relative difference of two tensors that are one in two precisions."""
+_REALS = (Kind.FLOAT, Kind.INT, Kind.BOOL)
 _BEFORE = (Role.STATE, 1)
 """Role and index of a state before the execution."""
 _HIDDEN_STATE = "one side passes the state that the other one keeps"
@@ -220,10 +223,14 @@ def _hold_equal_values(matching: Matching, target: Tensor, reference: Tensor) ->
     """Whether two tensors of one size hold the same numbers, up to the rounding of their types."""
     if target.count != reference.count:
         return False
-    if target.kept is not Kept.VALUES or reference.kept is not Kept.VALUES:
+    tensors = ((matching.target, target), (matching.reference, reference))
+    if not all(t.kept is Kept.VALUES and DTYPES[t.dtype].kind in _REALS for _, t in tensors):
         return False
-    values, others = (
-        np.asarray(side.run.values(tensor)).astype(np.float64).ravel()
-        for side, tensor in ((matching.target, target), (matching.reference, reference))
-    )
+    try:
+        values, others = (
+            np.asarray(side.run.values(tensor)).astype(np.float64).ravel()
+            for side, tensor in tensors
+        )
+    except SyncpointError:
+        return False  # It cannot be read; the comparison says so.
     return bool(np.allclose(values, others, rtol=_MAX_ROUNDING, atol=0, equal_nan=True))

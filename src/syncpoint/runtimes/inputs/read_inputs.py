@@ -28,6 +28,8 @@ from syncpoint.runtimes.protocol import Array, Inputs, InputSpec, Tree
 
 _GENERATED_KINDS = ("random", "zeros", "ones")
 _SOURCE_FORMS = ".npz, .npy, .safetensors, a run, module:function, random[:seed], zeros or ones"
+_POSITIONAL = "args"
+"""Name under which inputs by position are recorded."""
 
 ARRAY_SUFFIXES = (".npz", ".npy", ".safetensors")
 
@@ -145,6 +147,12 @@ def read_recorded_inputs(run: Run | None) -> list[Inputs] | None:
     return [_rebuild_inputs(samples[part]) for part in sorted(samples)] or None
 
 
+def find_recorded_names(run: Run) -> set[str]:
+    """The names of the inputs that a run was recorded with by name, without reading them."""
+    paths = (t.name or t.key.op.op for t in run.tensors if t.key.role is Role.MODEL_INPUT)
+    return {path.partition("[")[0] for path in paths} - {_POSITIONAL}
+
+
 _PATH_STEP = re.compile(r'\[(?:(?P<index>\d+)|(?P<key>"(?:[^"\\]|\\.)*"))\]')
 
 
@@ -169,7 +177,7 @@ def _insert_at_path(sample: dict[str, Any], tensor: Tensor, values: Array) -> No
 
 def _rebuild_inputs(sample: dict[str, Any]) -> Inputs:
     kwargs = {name: _rebuild_sequences(value) for name, value in sample.items()}
-    args = kwargs.pop("args", ())
+    args = kwargs.pop(_POSITIONAL, ())
     return Inputs(tuple(args), kwargs)
 
 
