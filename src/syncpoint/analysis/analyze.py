@@ -19,6 +19,7 @@ from syncpoint.analysis.float64_distances import (
 )
 from syncpoint.analysis.result import AnalysisResult
 from syncpoint.analysis.runs import AnalysisRecorder
+from syncpoint.analysis.uncompiled_code import find_uncompiled_code
 from syncpoint.comparison.engine import compare
 from syncpoint.comparison.rows import Row
 from syncpoint.errors import EXIT_CLOSE
@@ -74,6 +75,7 @@ def analyze(
         truths=float64_errors,
         metadata=metadata_differences(result, runs.compiled, runs.graph),
         lowering=lowering_difference(runs),
+        uncompiled=find_uncompiled_code(runs.graph, runs.eager) if runs.eager else (),
         notes=tuple(f"no {name} run: {why}" for name, why in runs.missing.items()),
     )
     suspects = [row for row in _suspects(analysis) if row.target.key.role is Role.OUTPUT]

@@ -12,12 +12,13 @@ from syncpoint.comparison.result import Result
 from syncpoint.comparison.rows import Row
 from syncpoint.errors import EXIT_CLOSE, EXIT_DIVERGED, EXIT_UNCOVERED
 from syncpoint.metrics.verdict import Verdict
-from syncpoint.run.model import TensorKey
+from syncpoint.run.model import Op, TensorKey
 
 if TYPE_CHECKING:
     from syncpoint.analysis.contribution import Contribution
     from syncpoint.analysis.float64_distances import Float64Errors, OutputErrors
     from syncpoint.analysis.runs import AnalysisRuns
+    from syncpoint.analysis.uncompiled_code import UncompiledCode
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +38,8 @@ class AnalysisResult:
     contributions: tuple[Contribution, ...] = ()
     emulated: str = ""
     """Whether rounding that the compiler omits explains the difference; "" if not requested."""
+    uncompiled: tuple[UncompiledCode, ...] = ()
+    """Values that no compiled graph computes, with their ops in the eager run."""
     notes: tuple[str, ...] = field(default=())
 
     @property
@@ -68,6 +71,10 @@ class AnalysisResult:
     def hidden(self) -> dict[str, str]:
         """The ops of the graph without a buffer of their own, and the kernels that compute them."""
         return fused_ops(self.runs.compiled)
+
+    def uncompiled_ops(self) -> list[Op]:
+        """The ops of the eager run that were not compiled, each once."""
+        return list({op.key: op for code in self.uncompiled for op in code.ops}.values())
 
     def _fails(self, output: OutputErrors) -> bool:
         metadata = ("dtype", "shape", "device")

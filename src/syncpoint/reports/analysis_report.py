@@ -28,7 +28,7 @@ from syncpoint.reports.number_and_name_format import (
 )
 from syncpoint.reports.terminal_report import COLOURS
 from syncpoint.run.dims import format_shape
-from syncpoint.run.model import Role
+from syncpoint.run.model import Op, Role
 
 _MAX_NAMES = 6
 
@@ -63,6 +63,10 @@ def headline(analysis: AnalysisResult) -> str:
     """The verdict in one line."""
     coverage = analysis.result.coverage
     compared = f"compared {coverage.compared} of {coverage.target_tensors} buffers"
+    uncompiled_count = len(analysis.uncompiled_ops())
+    if uncompiled_count:
+        verb = "op was" if uncompiled_count == 1 else "ops were"
+        compared += f"; {uncompiled_count} {verb} not compiled"
     if all(output.truth.passes is None for output in analysis.outputs):
         compared += "; without a float64 run it is unknown which side is right"
     if analysis.exit_code == EXIT_UNCOVERED:
@@ -183,6 +187,12 @@ def _lines_after_table(analysis: AnalysisResult) -> Iterator[str]:
     unmatched = [u for u in analysis.result.unmatched if u.side == "target" and u.counted]
     if unmatched:
         yield f"no op of the graph has the value of {_list_names([u.op for u in unmatched])}"
+    for code in analysis.uncompiled:
+        names = _list_names([_place(op) for op in code.ops])
+        yield (
+            f"not compiled, so without buffers: {names}; {code.label} is the first recorded value"
+            " after it"
+        )
     hidden = analysis.hidden()
     if hidden:
         kernels = len(set(hidden.values()))
@@ -196,6 +206,12 @@ def _lines_after_table(analysis: AnalysisResult) -> Iterator[str]:
             f"{len(analysis.metadata)} buffers differ from the eager op in layout or dtype:"
             f" {first}: {'; '.join(differences)}"
         )
+
+
+def _place(op: Op) -> str:
+    """An op with its module and source line."""
+    source = short_source(str(op.source[-1])) if op.source else ""
+    return f"{op.key} ({', '.join(part for part in (op.module, source) if part)})"
 
 
 def _guilty_lines(analysis: AnalysisResult) -> Iterator[str]:
@@ -282,6 +298,10 @@ def analysis_json(analysis: AnalysisResult) -> dict[str, Any]:
         },
         "metadata": {label: list(differences) for label, differences in analysis.metadata.items()},
         "hidden": analysis.hidden(),
+        "not_compiled": [
+            {"value": code.label, "ops": [str(op.key) for op in code.ops]}
+            for code in analysis.uncompiled
+        ],
         "comparison": as_json(analysis.result),
     }
     strict = to_strict_json(document)

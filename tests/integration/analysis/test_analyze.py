@@ -41,6 +41,8 @@ def test_a_clean_build_is_close(net):
     assert made.guilty == []
     assert not made.lowering
     assert not made.runs.missing
+    assert made.uncompiled == ()
+    assert "not compiled" not in made.to_text()
     assert all(not ops for ops in made.runs.unsteady.values())
     assert [output.truth.passes for output in made.outputs] == [True]
     assert all(t.compiled is not None and t.eager is not None for t in made.truths.values())
@@ -352,6 +354,36 @@ def test_what_is_not_compiled_is_compared_by_its_outputs():
     assert made.exit_code == 0
     assert [output.path for output in made.outputs] == ["out"]
     assert any("no graph to compile" in note for note in made.runs.compiled.info.notes)
+    assert [op.type for op in made.uncompiled_ops()] == ["aten.lstm.input"]
+
+
+class Rectified(nn.Linear):
+    def forward(self, x):
+        return torch.relu(super().forward(x))
+
+
+class Around(nn.Module):
+    """Torch compiles what is before and after the LSTM, which runs in eager mode."""
+
+    def __init__(self):
+        super().__init__()
+        self.before = Rectified(4, 4)
+        self.lstm = nn.LSTM(4, 8, batch_first=True)
+        self.after = Rectified(8, 8)
+
+    def forward(self, x):
+        return self.after(self.lstm(self.before(x))[0])
+
+
+@pytest.mark.parametrize("config", ["", BUG])
+def test_what_is_not_compiled_between_compiled_graphs_is_named(config):
+    torch.manual_seed(0)
+    made = sp.analyze(Around(), (torch.randn(2, 3, 4),), config=config)
+    assert bool(made.guilty) is bool(config)
+    assert made.exit_code == bool(config)
+    assert [op.type for op in made.uncompiled_ops()] == ["aten.lstm.input"]
+    assert made.headline.endswith("1 op was not compiled")
+    assert "not compiled, so without buffers: lstm (lstm, test_analyze.py:" in made.to_text()
 
 
 def test_settings_of_a_wrong_type_are_refused():
