@@ -2,9 +2,10 @@
 blocked channels; votes for an order of axes.
 
 A view comes from a layout that the target declares, from the definition of the op (a matrix product
-is 2-D where a linear layer keeps its axes), or from values that are equal through it. An order of
-axes is proven when several sync points need the same one. If only one op needs it, it is a finding
-about that op, and the op is compared without a view.
+is 2-D where a linear layer keeps its axes), from what the ops read, or from values that are equal
+through it. An order of axes is proven when the operands have it, or when several sync points need
+the same one. If only one op needs it, it is a finding about that op, and the op is compared without
+a view.
 """
 
 from __future__ import annotations
@@ -44,9 +45,21 @@ class ViewSelector:
         self._fingerprints = fingerprints
         self._votes: dict[int, Counter[str]] = {}
         self._voters: set[tuple[Slot, Slot]] = set()
+        self._defined_views: dict[tuple[Slot, Slot], View] = {}
+
+    def define_view(self, target: Slot, reference: Slot, view: View) -> None:
+        """Set the view that follows from the definition of two ops."""
+        self._defined_views[target, reference] = view
+
+    def has_defined_view(self, target: Slot, reference: Slot) -> bool:
+        """Whether a view follows from the definition of two ops."""
+        return (target, reference) in self._defined_views
 
     def find_declared_view(self, target: Slot, reference: Slot) -> View:
-        """The view between the layouts that both runs declare; empty if they declare none."""
+        """The view between the layouts that both runs declare or that the ops define; empty if
+        there is none."""
+        if (target, reference) in self._defined_views:
+            return self._defined_views[target, reference]
         graphs = self._fingerprints.graphs
         target_tensor = next(iter(graphs[0].slots.get(target, ())), None)
         reference_tensor = next(iter(graphs[1].slots.get(reference, ())), None)
@@ -137,12 +150,32 @@ class ViewSelector:
                 return proven, ""
         if not reshape:
             return View(), ""
+        if (of_operands := self.find_operand_order(target, reference)) in fits:
+            return of_operands, ""
         if self._fingerprints.are_equal(target, reference) or self._is_product(target, reference):
             return reshape, ""
         for view in fits:
             if self._are_equal(target, reference, view):
                 return View(), f"equals the reference through {view}, which no other op needs"
         return View(), ""
+
+    def find_operand_order(self, target: Slot, reference: Slot) -> View:
+        """The one order of axes through which what the target's op reads equals what the
+        reference's op reads; empty if there is none or the operands are equal without it. Operands
+        whose values are off do not count."""
+        reads = []
+        for graph, slot in zip(self._fingerprints.graphs, (target, reference), strict=True):
+            position = graph.position.get(slot.op, -1)
+            reads.append(graph.reads[position] if position >= 0 else [])
+        if len(reads[0]) != len(reads[1]):
+            return View()
+        orders: set[View] = set()
+        for operand, other in zip(*reads, strict=True):
+            if self._fingerprints.are_equal(operand, other):
+                return View()
+            fits = self.axis_orders(operand, other)
+            orders.update(view for view in fits if self._are_equal(operand, other, view))
+        return orders.pop() if len(orders) == 1 else View()
 
     def _is_product(self, target: Slot, reference: Slot) -> bool:
         """Whether one is a 2-D matrix product and the other one keeps the leading axes."""

@@ -71,3 +71,31 @@ def test_a_square_tensor_with_an_error_in_the_proven_order_gets_its_view(noise):
 
 def test_an_order_of_axes_that_is_not_proven_is_no_view():
     assert view_of_square(SQUARE.T, SQUARE, votes=MIN_VOTES - 1) == ("", "")
+
+
+def view_of_sum(result, operand):
+    """The view of the sum of a tensor that the target holds in another order of axes."""
+    runs = []
+    for values, total in ((operand, result), (LONG, 2 * LONG)):
+        ops = [
+            ("values", "Linear", "", ("x",), values.copy()),
+            ("total", "Add", "", ("values", "values"), total.copy()),
+        ]
+        runs.append(run(*ops, inputs=[("x", np.zeros(4, np.float32))]))
+    matching = Matching(*map(Side.of, runs))
+    for op in runs[0].ops:
+        for pair in matching.pair_ops(op.key, op.key, "by hand", 1.0):
+            matching.add(pair)
+    add_views(matching, Workspace.of(matching).view_selector)
+    return next(str(pair.view) for pair in matching.pairs if pair.target.op.op == "total")
+
+
+def test_an_op_that_reads_its_operands_in_another_order_is_compared_in_that_order():
+    turned = LONG.transpose(0, 2, 1)
+    assert view_of_sum(2 * turned, turned) == "transpose(0,2,1)"
+    # A wrong result is still compared.
+    assert view_of_sum(turned[::-1] + turned, turned) == "transpose(0,2,1)"
+
+
+def test_an_op_that_turns_its_result_by_itself_gets_no_view():
+    assert not view_of_sum(2 * LONG.transpose(0, 2, 1), LONG)

@@ -19,7 +19,7 @@ _MAX_OPS = 24
 def is_downstream_equal(work: Workspace, target: Slot) -> bool:
     """Whether there are sync points downstream and the next ones hold equal values."""
     sync_points = list(next_sync_points(work, target))
-    return bool(sync_points) and all(_is_equal_or_unknown(work, *slots) for slots in sync_points)
+    return bool(sync_points) and all(is_equal_or_unknown(work, *slots) for slots in sync_points)
 
 
 def do_readers_contradict(work: Workspace, target: Slot) -> bool:
@@ -33,7 +33,8 @@ def do_readers_contradict(work: Workspace, target: Slot) -> bool:
     return bool(known_distances) and max(known_distances) <= limit
 
 
-def _is_equal_or_unknown(work: Workspace, target: Slot, reference: Slot) -> bool:
+def is_equal_or_unknown(work: Workspace, target: Slot, reference: Slot) -> bool:
+    """Whether a pair holds equal values, as far as its values are evidence."""
     if not work.fingerprints.is_informative(TARGET, target):
         return True
     if not work.fingerprints.is_informative(REFERENCE, reference):

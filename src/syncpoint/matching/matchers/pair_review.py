@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from syncpoint.matching.corrections.contradicted_pairs import correct_contradicted_pairs
 from syncpoint.matching.corrections.folded_ops import FoldReview
 from syncpoint.matching.corrections.folded_parameters import unpair_folded_parameters
+from syncpoint.matching.corrections.layouts_after_ops import move_pairs_to_wrong_layouts
 from syncpoint.matching.corrections.moved_biases import repair_moved_biases
 from syncpoint.matching.corrections.swapped_names import exchange_swapped_names
 from syncpoint.matching.corrections.transpositions import (
@@ -47,6 +48,8 @@ class ReviewMatcher:
                 corrected_count += FoldReview(work).move_folded_pairs()
                 corrected_count += correct_contradicted_pairs(work)
                 work.apply_changes()
+            move_pairs_to_wrong_layouts(work)
+            work.apply_changes()
             if moved_count or has_moved_biases or corrected_count:
                 walk_edges(work)
         elif work.graphs[TARGET].has_edges:
