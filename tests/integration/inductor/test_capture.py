@@ -266,3 +266,51 @@ def test_compiled_code_against_the_model_as_it_was_written(name):
     for row in guilty:
         region = row.introduced.region or (row.reference.label,)
         assert any(name.startswith("relu") for name in region), row.reference.label
+
+
+class Normed(nn.Module):
+    """One fused kernel computes the activations and the norm between the convolutions."""
+
+    def __init__(self, eps=1e-5):
+        super().__init__()
+        self.first, self.last = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 4, 1)
+        self.norm = nn.GroupNorm(2, 8, eps)
+
+    def forward(self, x):
+        x = torch.tanh(self.first(x))
+        return self.last(nn.functional.silu(self.norm(x)))
+
+
+def compare_normed(**options):
+    models = []
+    for model in (Normed(**options), Normed()):
+        torch.manual_seed(0)
+        for parameter in model.parameters():
+            nn.init.normal_(parameter)
+        models.append(model.eval())
+    inputs = (torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(1)),)
+    return sp.compare(
+        *models, inputs=inputs, target_options={"runtime": "inductor"}, keep_runs=True
+    )
+
+
+def test_buffers_of_a_fused_kernel_read_each_other():
+    made = compare_normed()
+    assert (made.verdict, made.exit_code()) == ("close", 0)
+    run = made.run_references.alive()["target"]
+    reads = {op.key.op: {edge.op.op for edge in op.inputs} for op in run.ops}
+    (silu,) = [op for op in run.ops if op.type == "aten.silu.default"]
+    kernel = silu.attributes["kernel"]
+    fused = {op.key.op for op in run.ops if op.attributes["kernel"] == kernel}
+    # The kernel gives the mean, the deviations and their scales, and what follows from them.
+    assert len(fused) > 3
+    assert fused - {silu.key.op} <= set.union(*(reads[name] for name in fused))
+    assert not any({"norm.weight", "norm.bias"} <= reads[name] for name in fused)
+    assert not made.coverage.unseen
+
+
+def test_a_wrong_norm_inside_a_fused_kernel_is_found():
+    made = compare_normed(eps=0.1)
+    assert made.verdict == "large"
+    (guilty,) = [row for row in made.rows if row.introduced_verdict == "large"]
+    assert "silu" in guilty.reference.type

@@ -38,7 +38,7 @@ class Buffer:
     computes: tuple[str, ...]
     """Nodes that its kernel computes, according to inductor."""
     reads: tuple[str, ...]
-    """Buffers and graph inputs that its kernel reads."""
+    """Buffers and graph inputs that it is computed from, also buffers of the same kernel."""
 
 
 @dataclass
@@ -107,8 +107,8 @@ def emit_hooks(emitter: HookEmitter) -> Iterator[None]:
     def wrap_fused_kernel(original: Callable[..., Any]) -> Callable[..., Any]:
         def call_kernel(self: Any, wrapper: Any, kernel_name: str, *more: Any) -> Any:
             return_value = original(self, wrapper, kernel_name, *more)
-            reads, writes = _find_read_buffers(self.args), _find_written_buffers(self.args)
-            for name in _find_filled_buffers(self.args):
+            writes = _find_written_buffers(self.args)
+            for name, reads in _find_reads_by_buffer(self.args).items():
                 emitter.emit(wrapper, name, kernel_name, reads, writes)
             return return_value
 
@@ -119,8 +119,8 @@ def emit_hooks(emitter: HookEmitter) -> Iterator[None]:
             from torch._inductor.virtualized import V
 
             return_value = original(self, name, node)
-            for out in _find_filled_buffers(self.args):
-                reads, writes = _find_read_buffers(self.args), _find_written_buffers(self.args)
+            writes = _find_written_buffers(self.args)
+            for out, reads in _find_reads_by_buffer(self.args).items():
                 emitter.emit(V.graph.wrapper_code, out, name, reads, writes)
             return return_value
 
@@ -198,6 +198,7 @@ _REQUIRED_INTERNALS = (
     ("torch._inductor.codegen.wrapper", "PythonWrapperCodegen.codegen_multi_output", ("node",)),
     ("torch._inductor.codegen.common", "KernelArgs.live_output_buffers", ()),
     ("torch._inductor.graph", "GraphLowering.try_get_buffer", ("buffer_name",)),
+    ("torch._inductor.ir", "Buffer.get_read_names", ()),
     ("torch._inductor.codegen.common", "Kernel.remove_inplace_buffer", ("name",)),
     ("torch._inductor.hooks", "intermediate_hook", ("fn",)),
     ("torch._inductor.compile_fx", "compile_fx", ("model_", "example_inputs_", "inner_compile")),
@@ -263,6 +264,51 @@ def _find_written_buffers(args: Any) -> tuple[str, ...]:
     for inplaced in args.inplace_buffers.values():
         names.update(dict.fromkeys(getattr(inplaced, "other_names", ())[1:]))
     return tuple(names)
+
+
+def _find_reads_by_buffer(args: Any) -> dict[str, tuple[str, ...]]:
+    """The buffers that exist after a fused kernel, each after those that it is computed from, and
+    the buffers and graph inputs that each is computed from.
+
+    These may be buffers of the same kernel: the variance of a norm and what the norm returns.
+    Buffers that exist only inside the kernel are passed through. What the kernel reads for none of
+    its buffers, as far as they tell, counts as read for each.
+    """
+    from torch._inductor.virtualized import V
+
+    graph: Any = V.graph
+    order = {name: position for position, name in enumerate(graph.name_to_buffer)}
+    filled = sorted(_find_filled_buffers(args), key=lambda name: order.get(name, -1))
+    written = _find_written_buffers(args)
+    kernel_reads = [name for name in _find_read_buffers(args) if name not in written]
+    reads_by_buffer = {
+        name: _find_reads_through(graph, name, {*filled, *kernel_reads}) for name in filled
+    }
+    attributed = {read for reads in reads_by_buffer.values() for read in reads}
+    unclear = [read for read in kernel_reads if read not in attributed]
+    return {name: (*reads, *unclear) for name, reads in reads_by_buffer.items()}
+
+
+def _find_reads_through(graph: Any, name: str, visible_names: set[str]) -> tuple[str, ...]:
+    """What a buffer is computed from, of what exists outside of its kernel; in the order in which
+    the buffers were made."""
+    waiting, visited = [name], {name}
+    while waiting:
+        for read in _read_names(graph.try_get_buffer(waiting.pop())) - visited:
+            visited.add(read)
+            if read not in visible_names:
+                waiting.append(read)
+    reads = (visited & visible_names) - {name}
+    order = {buffer_name: position for position, buffer_name in enumerate(graph.name_to_buffer)}
+    return tuple(sorted(reads, key=lambda read: (order.get(read, -1), read)))
+
+
+def _read_names(buffer: Any) -> set[str]:
+    """The names of the buffers and graph inputs that a buffer is computed from."""
+    try:
+        return set(buffer.get_read_names())
+    except (AttributeError, NotImplementedError):
+        return set()
 
 
 def _origin_names(buffer: Any) -> set[str]:
