@@ -15,6 +15,9 @@ from syncpoint.matching.op_kinds import ACTIVATIONS, TRANSPARENT, op_class, op_k
 from syncpoint.matching.protocol import Side
 from syncpoint.run.model import Edge, Op, OpKey, Role, Tensor, TensorKey
 
+_IF = "if"
+"""Class of an op that returns the results of one of its branches."""
+
 
 class Slot(NamedTuple):
     """One output of one op, a model input, or a state."""
@@ -122,7 +125,11 @@ class SlotGraph:
         """By position: whether the outputs depend on the inputs or states of the model."""
         self.consumers: dict[Slot, list[int]] = {}
         self.roots: dict[Slot, Slot] = {}
+        branch_results = self._results_of_branches()
         for i, op in enumerate(self.ops):
+            if op.key in branch_results:
+                self._link_branch(i, branch_results[op.key])
+                continue
             reads = []
             is_live = not has_model_inputs
             for edge in op.inputs:
@@ -140,9 +147,47 @@ class SlotGraph:
                     is_live = True
             self.reads.append(reads)
             self.live.append(is_live)
-            if self.classes[i] in TRANSPARENT and len(reads) == 1:
+            if len(reads) == 1 and (
+                self.classes[i] in TRANSPARENT or self._is_whole_slice(i, reads[0])
+            ):
                 slot = Slot(op.key)
                 self.roots[slot] = self.root(reads[0])
+
+    def _results_of_branches(self) -> dict[OpKey, list[tuple[Slot, Slot]]]:
+        """The outputs of each If, with the slots inside the branch it has taken that it returns."""
+        ifs = {op.key for op, kind in zip(self.ops, self.classes, strict=True) if kind == _IF}
+        if not ifs:
+            return {}
+        by_text = {str(ts[0].key): slot for slot, ts in self.slots.items()}
+        results: dict[OpKey, list[tuple[Slot, Slot]]] = {}
+        for slot, tensors in self.slots.items():
+            source = by_text.get(tensors[0].alias_of)
+            if slot.op in ifs and slot.role is Role.OUTPUT and source is not None:
+                results.setdefault(slot.op, []).append((slot, source))
+        return results
+
+    def _link_branch(self, position: int, results: list[tuple[Slot, Slot]]) -> None:
+        """Link an If as a copy of what its branch computes: the condition is no operand."""
+        reads = [source for _, source in results]
+        for slot, source in results:
+            self.consumers.setdefault(source, []).append(position)
+            self.roots[slot] = self.root(source)
+        self.reads.append(reads)
+        self.live.append(
+            any(
+                s.role is not Role.OUTPUT or self.live[self.position[s.op]]
+                for s in reads
+                if s.role is not Role.OUTPUT or self.position.get(s.op, position) < position
+            )
+        )
+
+    def _is_whole_slice(self, position: int, source: Slot) -> bool:
+        """Whether an op is a slice that takes all of its input."""
+        tensors = self.slots.get(Slot(self.ops[position].key)), self.slots.get(source)
+        if self.classes[position] != "slice" or not tensors[0] or not tensors[1]:
+            return False
+        own, other = tensors[0][0], tensors[1][0]
+        return bool(own.digest) and (own.digest, own.shape) == (other.digest, other.shape)
 
     def root(self, slot: Slot) -> Slot:
         """The slot before views, casts and copies."""

@@ -63,7 +63,7 @@ _CLASSES = {
     "mul": "mul qlinearmul multiply broadcasting_mul",
     "div": "div true_divide divide broadcasting_divide",
     "where": "where masked_fill select_v2 broadcasting_where",
-    "concat": "cat concat qlinearconcat concatenate concatv2",
+    "concat": "cat stack concat qlinearconcat concatenate concatv2",
     "split": "split chunk split_with_sizes unbind tensor_split splitv unsafe_split unsafe_chunk"
     " unsafe_split_with_sizes",
     "slice": "slice select narrow strided_slice stridedslice",
@@ -100,6 +100,8 @@ ABSORBED = ACTIVATIONS | {"batch_norm", "add", "sub", "mul", "div"}
 """Ops that compilers fuse into the op before them."""
 AFFINE = frozenset({"batch_norm", "add", "sub", "mul", "div"})
 """Those of them that can be folded into weights; add, sub, mul and div only with a constant."""
+RECURRENT = frozenset({"lstm", "gru", "rnn"})
+"""Ops that compute several steps of several ops, which other files spell out."""
 COMMUTATIVE = frozenset({"add", "mul", "max", "min"})
 PRIMITIVE = frozenset(
     {"add", "sub", "mul", "div", "pow", "sqrt", "rsqrt", "exp", "log", "neg", "abs", "erf"}

@@ -30,6 +30,7 @@ MATCHERS: Seam[Matcher] = Seam(
         "structure": "syncpoint.matching.matchers.graph_edges:StructureMatcher",
         "unrolled": "syncpoint.matching.matchers.unrolled_layers:UnrolledLayerMatcher",
         "values": "syncpoint.matching.matchers.values:ValueMatcher",
+        "parameters": "syncpoint.matching.matchers.equal_parameters:ParameterMatcher",
         "folds": "syncpoint.matching.matchers.pair_review:ReviewMatcher",
     },
 )

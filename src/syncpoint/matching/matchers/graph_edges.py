@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from syncpoint.matching.fingerprints import choose_by_margin
 from syncpoint.matching.graph import Slot, SlotGraph
 from syncpoint.matching.matchers.output_ops import pair_by_model_output
-from syncpoint.matching.op_kinds import COMMUTATIVE, TRANSPARENT, op_class
+from syncpoint.matching.op_kinds import COMMUTATIVE, RECURRENT, TRANSPARENT, op_class
 from syncpoint.matching.protocol import EvidenceKind, Matching, SyncPoint
 from syncpoint.matching.workspace import REFERENCE, TARGET, Workspace
 from syncpoint.run.model import OpKey, Role
@@ -125,6 +125,17 @@ class EdgeWalk:
             self._file_readers()
             if not self._pair_filed_ops():
                 return
+
+    def pair_unpaired_ops(self, target: int, reference: int, evidence: str) -> bool:
+        """Pair two ops by other evidence than their inputs, if nothing has paired them and their
+        results are of one size; return whether any pair was added."""
+        slots = (
+            self.graphs[TARGET].results(target)[:1],
+            self.graphs[REFERENCE].results(reference)[:1],
+        )
+        counts = {graph.count(s) for graph, ss in zip(self.graphs, slots, strict=True) for s in ss}
+        is_open = self._is_open(TARGET, target) and self._is_open(REFERENCE, reference)
+        return is_open and len(counts) == 1 and self._pair_ops(target, reference, evidence, 0.9)
 
     def root(self, side: int, slot: Slot) -> Slot:
         """The slot before views; in a loose walk also before ops that may have been absorbed."""
@@ -291,7 +302,7 @@ class EdgeWalk:
             for roots in self._unlabeled_inputs(target, reference):
                 slot = _with_bias(target_graph, roots[0])
                 other = _with_bias(reference_graph, roots[1])
-                if target_graph.kind_of(slot) != reference_graph.kind_of(other):
+                if not self._can_be_one_input(slot, other):
                     continue
                 other = _with_declared_activation(target_graph, slot, reference_graph, other)
                 if target_graph.count(slot) != reference_graph.count(other):
@@ -300,6 +311,16 @@ class EdgeWalk:
                     self._label_pair(slot, other)
                     has_paired = True
         return has_paired
+
+    def _can_be_one_input(self, target: Slot, reference: Slot) -> bool:
+        """Whether the inputs of two paired ops at one index may be a pair: results of one kind, or
+        equal ones of an op that is several ops on the other side, as an LSTM is."""
+        kinds = self.graphs[TARGET].kind_of(target), self.graphs[REFERENCE].kind_of(reference)
+        if kinds[0] == kinds[1]:
+            return True
+        return bool(RECURRENT.intersection(kinds)) and self.work.fingerprints.are_equal(
+            target, reference
+        )
 
     def _unlabeled_inputs(self, target: Slot, reference: Slot) -> list[tuple[Slot, Slot]]:
         """The roots of the inputs of two paired ops of one class, where neither has a label."""

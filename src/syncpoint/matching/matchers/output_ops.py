@@ -12,6 +12,9 @@ from syncpoint.matching.protocol import Matching, Side, SyncPoint
 from syncpoint.matching.workspace import Workspace
 from syncpoint.run.model import OpKey, Role, Tensor
 
+_RESULT_ROLES = frozenset({Role.MODEL_OUTPUT, Role.STATE})
+"""Roles of what an execution leaves behind."""
+
 
 class OutputOpMatcher:
     """Pairs the ops whose outputs are paired model outputs.
@@ -27,7 +30,7 @@ class OutputOpMatcher:
         produces the output and is not a partner."""
         producers = _OutputProducers(matching.target), _OutputProducers(matching.reference)
         for pair in list(matching.pairs):
-            if pair.target.role is not Role.MODEL_OUTPUT:
+            if not {pair.target.role, pair.reference.role} <= _RESULT_ROLES:
                 continue
             target = producers[0].of(matching.target.run.tensor(pair.target))
             reference = producers[1].of(matching.reference.run.tensor(pair.reference))
@@ -85,7 +88,7 @@ class _OutputProducers:
 
     def __init__(self, side: Side) -> None:
         self._run = side.run
-        names = {t.alias_of for t in side.others if t.key.role is Role.MODEL_OUTPUT and t.alias_of}
+        names = {t.alias_of for t in side.others if t.key.role in _RESULT_ROLES and t.alias_of}
         tensors = (t for op in side.ops for t in side.outputs[op.key]) if names else ()
         self._by_text = {str(t.key): t for t in tensors if str(t.key) in names}
 

@@ -17,7 +17,7 @@ from syncpoint.matching.evidence.lowered_ops import LoweredOp, pair_completed_op
 from syncpoint.matching.evidence.numbered_modules import find_module_names
 from syncpoint.matching.evidence.source_lines import Call, are_nested, is_located, source_call_of
 from syncpoint.matching.graph import Slot, SlotGraph
-from syncpoint.matching.op_kinds import TRANSPARENT, class_of_name, op_class
+from syncpoint.matching.op_kinds import ACTIVATIONS, TRANSPARENT, class_of_name, op_class
 from syncpoint.matching.protocol import EvidenceKind, Matching, SyncPoint
 from syncpoint.matching.workspace import REFERENCE, TARGET, Workspace
 
@@ -295,8 +295,21 @@ def _pair_bare_names(work: Workspace, groups: _OpsByCall) -> None:
     ]
     needs_equal_values = not groups.checked and _are_names_shifted(work, merged_ops)
     for target, reference in merged_ops:
+        if not groups.checked and _are_other_ops(work, target, reference):
+            continue
         if not needs_equal_values or _have_equal_values(work, target, reference):
             pair_completed_op(work, target, reference, f"made from {reference.name}", 0.95)
+
+
+def _are_other_ops(work: Workspace, target: LoweredOp, reference: LoweredOp) -> bool:
+    """Whether two ops of one name, which nothing checks, have results of different size although
+    ops of their kind are never merged: then they have the number of each other's name."""
+    slots = [s for p in target.positions for s in work.graphs[TARGET].outputs(p)]
+    others = work.graphs[REFERENCE].outputs(reference.positions[-1])
+    counts = {work.graphs[REFERENCE].count(other) for other in others}
+    return reference.kind in ACTIVATIONS | TRANSPARENT and not any(
+        work.graphs[TARGET].count(slot) in counts for slot in slots
+    )
 
 
 def _are_names_shifted(work: Workspace, named_ops: list[tuple[LoweredOp, LoweredOp]]) -> bool:

@@ -68,6 +68,8 @@ class ValueMatcher:
             if len(close) > 1:
                 alike = _filter_alike(work, close, reference)
                 if len(alike) != 1:
+                    alike = _first_of_copies(work, TARGET, close)
+                if len(alike) != 1:
                     doubtful += [(slot, reference) for slot in close]
                     continue
                 close, evidence, confidence = alike, "equal values, same kind and shape", 0.8
@@ -132,6 +134,8 @@ class _FingerprintIndex:
         if close == [reference]:
             return True
         alike = _filter_alike(self.work, close, target, side=REFERENCE)
+        if len(alike) != 1:
+            alike = _first_of_copies(self.work, REFERENCE, close)
         return alike == [reference]
 
     def _confirm(
@@ -227,6 +231,18 @@ def _filter_alike(
     if len(same) == 1 or kind in TRANSPARENT or len({graph.root(s) for s in slots}) > 1:
         return same
     return [s for s in slots if graph.class_of(s) not in TRANSPARENT]
+
+
+def _first_of_copies(work: Workspace, side: int, slots: list[Slot]) -> list[Slot]:
+    """The first of several equal slots if one op computes all of them: copies of one result, or
+    results that the op returns twice, as an LSTM returns its last step. One that is read counts
+    before one that is not, since the pairs after it build on it."""
+    graph = work.graphs[side]
+    if len({graph.root(slot).op for slot in slots}) != 1:
+        return []
+    return [
+        min(slots, key=lambda s: (s not in graph.consumers, graph.position.get(s.op, -1), s.index))
+    ]
 
 
 def _long_axes(shape: tuple[int, ...] | None) -> tuple[int, ...]:

@@ -71,6 +71,8 @@ class OnnxCapture:
         self._quantizations = QuantizationFinder(self._fetch_scale)
         self._iterations: Counter[str] = Counter()
         self._keys: dict[Edge, TensorKey] = {}
+        self._aliases: dict[Edge, str] = {}
+        """Outputs of an If -> the key of the tensor in its branch that they return."""
         self.computed: Counter[str] = Counter()
         """Elements computed, by element type: the precision that was actually in effect."""
 
@@ -98,11 +100,16 @@ class OnnxCapture:
         for node in nodes:
             if is_constant(node):
                 continue
+            branch: list[Edge | None] = []
             if sub_graphs(node):
-                self._record_sub_graphs(node, scope, fetch, exposed.get(first_output_name(node)))
+                inner = exposed.get(first_output_name(node))
+                branch = self._record_sub_graphs(node, scope, fetch, inner)
             key = self._recorder.op(self._graph.describe(node, scope))
             for index, output in enumerate(node.outputs):
                 if output.name:
+                    source = branch[index] if index < len(branch) else None
+                    if source is not None and source in self._keys:
+                        self._aliases[Edge(key, index)] = str(self._keys[source])
                     self._record_output(key, index, output, scope, fetch)
 
     def _record_output(
@@ -121,7 +128,13 @@ class OnnxCapture:
             quantization = self._find_quantization(value, array)
             array, layout = self._to_model_layout(value, array)
         self._keys[Edge(key, index)] = self._recorder.tensor(
-            key, array, index=index, layout=layout, device=self._device, quantization=quantization
+            key,
+            array,
+            index=index,
+            layout=layout,
+            device=self._device,
+            quantization=quantization,
+            alias_of=self._aliases.get(Edge(key, index), ""),
         )
         dtype = from_numpy(array.dtype).name
         if dtype in FLOATS or quantization is not None:
@@ -203,23 +216,25 @@ class OnnxCapture:
 
     def _record_sub_graphs(
         self, node: ir.Node, scope: Scope, fetch: Fetch, exposed: ExposedValues | None
-    ) -> None:
-        """Record the ops in the sub-graphs of a node, in every iteration that was executed."""
+    ) -> list[Edge | None]:
+        """Record the ops in the sub-graphs of a node, in every iteration that was executed; return
+        the results of the branch that an If has taken."""
         if exposed is None:
-            return
+            return []
         outer_edges = {v: self._graph.edge(v, scope) for v in captured_values(node)}
         bodies = sub_graphs(node)
         if exposed.mark:
             condition = fetch(exposed.mark)
             if condition is None or not condition.size:
-                return
+                return []
             name = "then_branch" if condition.all() else "else_branch"
             inner = self._enter_scope(node, scope, name, outer_edges)
             inner_fetch = _fetch_renamed(fetch, exposed.branches[name])
             self._record_body(bodies[name], inner, inner_fetch, exposed, name)
-            return
+            return [self._graph.edge(output, inner) for output in bodies[name].outputs]
         for name, body in bodies.items():
             self._record_loop(node, body, name, scope, fetch, exposed, outer_edges)
+        return []
 
     def _record_loop(
         self,
