@@ -29,8 +29,10 @@ MATCHERS: Seam[Matcher] = Seam(
         "output-ops": "syncpoint.matching.matchers.output_ops:OutputOpMatcher",
         "structure": "syncpoint.matching.matchers.graph_edges:StructureMatcher",
         "unrolled": "syncpoint.matching.matchers.unrolled_layers:UnrolledLayerMatcher",
+        "merged": "syncpoint.matching.matchers.merged_products:MergedProductMatcher",
         "values": "syncpoint.matching.matchers.values:ValueMatcher",
         "parameters": "syncpoint.matching.matchers.equal_parameters:ParameterMatcher",
+        "last-slice": "syncpoint.matching.matchers.merged_products:LastSliceMatcher",
         "folds": "syncpoint.matching.matchers.pair_review:ReviewMatcher",
     },
 )
