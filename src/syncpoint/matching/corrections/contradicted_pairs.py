@@ -9,7 +9,7 @@ measured, since an error may have no effect on this input.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from math import inf
 
 import numpy as np
@@ -31,6 +31,8 @@ _MAX_HOPS = 3
 _MAX_NEIGHBORS = 32
 _MAX_ELEMENTS = 1 << 20
 """Maximum size of tensors whose elements are sorted."""
+_MAX_CONTRADICTED_READERS = 8
+"""Maximum number of contradicted pairs to look through on the way to readers that count."""
 _MIN_SCALED_SHARE = 0.5
 _MIN_VALUES_PER_CHANNEL = 8
 """Values that a channel must have for a fitted scale and offset to be no coincidence."""
@@ -44,15 +46,15 @@ def correct_contradicted_pairs(work: Workspace) -> int:
     or drop them if the two hold the same values in another representation. Return how many were
     changed."""
     order = work.graphs[TARGET].position
-    contradicted = [
-        (target, reference)
-        for target, reference in sorted(
-            work.to_reference.items(), key=lambda pair: -order.get(pair[0].op, -1)
-        )
-        if _is_contradicted(work, target, reference)
-    ]
-    changed = _exchange_partners(work, contradicted)
-    for target, reference in contradicted:
+    contradicted: dict[Slot, Slot] = {}
+    # The last first, so that a pair is known to be wrong before those that it reads are judged.
+    for target, reference in sorted(
+        work.to_reference.items(), key=lambda pair: -order.get(pair[0].op, -1)
+    ):
+        if _is_contradicted(work, target, reference, contradicted):
+            contradicted[target] = reference
+    changed = _exchange_partners(work, list(contradicted.items()))
+    for target, reference in contradicted.items():
         if work.to_reference.get(target) == reference:
             changed += (
                 _move_to_neighbor(work, target, reference)
@@ -86,8 +88,11 @@ def _exchange_partners(work: Workspace, contradicted: list[tuple[Slot, Slot]]) -
     return changed
 
 
-def _is_contradicted(work: Workspace, target: Slot, reference: Slot) -> bool:
-    """Whether the values of a pair differ although those of all its readers agree."""
+def _is_contradicted(
+    work: Workspace, target: Slot, reference: Slot, contradicted: Container[Slot]
+) -> bool:
+    """Whether the values of a pair differ although those of all its readers agree. Readers that are
+    contradicted themselves say nothing; those after them count."""
     if target.role is not Role.OUTPUT or work.evidence_kind(target) is EvidenceKind.MAP:
         return False
     ops = [graph.op_of(slot) for graph, slot in zip(work.graphs, (target, reference), strict=True)]
@@ -98,10 +103,30 @@ def _is_contradicted(work: Workspace, target: Slot, reference: Slot) -> bool:
         return False
     if any(_values_of(work, side, slot) is None for side, slot in enumerate((target, reference))):
         return False
-    distances = [_distance(work, *slots) for slots in next_sync_points(work, target)]
+    sync_points = _trusted_sync_points(work, target, contradicted)
+    distances = [_distance(work, *slots) for slots in sync_points]
     known_distances = [distance for distance in distances if distance < inf]
     limit = min(work.fingerprints.tolerance, own_distance / MIN_DROP)
     return bool(known_distances) and max(known_distances) <= limit
+
+
+def _trusted_sync_points(
+    work: Workspace, target: Slot, contradicted: Container[Slot]
+) -> list[tuple[Slot, Slot]]:
+    """The next sync points downstream that are not contradicted themselves."""
+    trusted: dict[tuple[Slot, Slot], None] = {}
+    visited: set[Slot] = set()
+    waiting = [target]
+    while waiting and len(visited) < _MAX_CONTRADICTED_READERS:
+        slot = waiting.pop(0)
+        visited.add(slot)
+        for reader, partner in next_sync_points(work, slot):
+            # A slot that is a model output is a sync point of its own.
+            if reader not in contradicted or partner != work.to_reference.get(reader):
+                trusted[reader, partner] = None
+            elif reader not in visited:
+                waiting.append(reader)
+    return list(trusted)
 
 
 def _fingerprint_distance(work: Workspace, target: Slot, reference: Slot) -> float:

@@ -99,3 +99,39 @@ def test_one_wrong_channel_is_an_error_and_stays_paired():
 def test_a_lost_scale_is_not_matched_away():
     paired, _ = pairs(rescaled(2, end=2 * OTHER, last=SUM + 1), rescaled(1))
     assert paired["mul"] == "mul"
+
+
+def shifted(is_target, end=SUM):
+    """A product that is scaled in two steps. The target names its first op like the last step, and
+    the step in between like an op elsewhere."""
+    first, middle, last, elsewhere = ONE, np.sin(3 * X), np.cos(2 * X), np.exp(-2 * X)
+    ops = [("first", "aten.mul.Tensor", "", ("x",), first)]
+    if is_target:
+        ops += [
+            ("middle", "aten.mul.Tensor", "", ("first",), middle),
+            ("last", "aten.mul.Tensor", "", ("middle",), last),
+        ]
+    else:
+        ops += [
+            ("last", "aten.mul.Tensor", "", ("first",), last),
+            ("elsewhere", "aten.mul.Tensor", "", ("x",), elsewhere),
+        ]
+    plain_run = run(
+        *ops,
+        ("tanh", "aten.tanh.default", "", ("last",), end),
+        inputs=[("x", X)],
+        outputs=[("tanh", end)],
+    )
+    if not is_target:
+        return plain_run
+    return with_origins(plain_run, {"first": "last", "middle": "elsewhere", "last": "unknown"})
+
+
+def test_a_reader_that_is_contradicted_itself_does_not_defend_a_pair():
+    paired, _ = pairs(shifted(True), shifted(False))
+    assert (paired["first"], paired["last"]) == ("first", "last")
+
+
+def test_an_error_behind_contradicted_readers_keeps_the_pair():
+    paired, _ = pairs(shifted(True, end=ONE * 3), shifted(False))
+    assert paired["first"] == "last"
