@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import nan
 
 from syncpoint.matching.fingerprints import choose_by_margin
 from syncpoint.matching.graph import Slot, SlotGraph
@@ -18,7 +19,7 @@ from syncpoint.matching.matchers.output_ops import pair_by_model_output
 from syncpoint.matching.op_kinds import COMMUTATIVE, RECURRENT, TRANSPARENT, op_class
 from syncpoint.matching.protocol import EvidenceKind, Matching, SyncPoint
 from syncpoint.matching.workspace import REFERENCE, TARGET, Workspace
-from syncpoint.run.model import OpKey, Role
+from syncpoint.run.model import Op, OpKey, Role
 
 _READING_PAIRED = "same kind, reading paired tensors"
 
@@ -49,19 +50,39 @@ def _with_bias(graph: SlotGraph, slot: Slot) -> Slot:
     return next(iter(graph.results(position)), slot) if position in graph.completed else slot
 
 
-def _with_declared_activation(
+def _with_declared_step(
     target_graph: SlotGraph, target: Slot, reference_graph: SlotGraph, reference: Slot
 ) -> Slot:
-    """The reference slot after the activation that a fused target op declares, if the reference has
-    this activation next; else the slot itself."""
+    """The reference slot after the activation or the factor that a fused target op declares, if the
+    reference has this step next; else the slot itself."""
     op = target_graph.op_of(target)
     activation = op.attributes.get("activation") if op is not None else None
     reader = reference_graph.only_reader(reference)
-    if not isinstance(activation, str) or not activation or reader is None:
+    if op is None or reader is None:
         return reference
-    if reference_graph.classes[reader] != op_class(activation):
-        return reference
-    return next(iter(reference_graph.outputs(reader)), reference)
+    is_next = isinstance(activation, str) and bool(activation)
+    is_next = is_next and reference_graph.classes[reader] == op_class(str(activation))
+    own_op = reference_graph.op_of(reference)
+    if not is_next and own_op is not None and "alpha" not in own_op.attributes:
+        is_next = _factor_of(reference_graph, reader) == _declared_factor(op)
+    return next(iter(reference_graph.outputs(reader)), reference) if is_next else reference
+
+
+def _declared_factor(op: Op) -> float | None:
+    """The factor that a fused matrix product applies to its result, to six digits."""
+    factor = op.attributes.get("alpha")
+    if not isinstance(factor, int | float) or op_class(op.type) != "matmul" or factor == 1:
+        return None
+    return float(f"{factor:.5e}")
+
+
+def _factor_of(graph: SlotGraph, position: int) -> float:
+    """The number that an op multiplies its only operand by, to six digits; nan if it does not."""
+    number = graph.ops[position].attributes.get("other")
+    if not isinstance(number, int | float) or len(graph.reads[position]) != 1 or not number:
+        return nan
+    factor = {"mul": float(number), "div": 1 / number}.get(graph.classes[position], nan)
+    return float(f"{factor:.5e}")
 
 
 def _has_far_smaller_weight(
@@ -288,7 +309,7 @@ class EdgeWalk:
             partner = by_index.get(slot.index)
             if partner is None:
                 continue
-            partner = _with_declared_activation(target_graph, slot, reference_graph, partner)
+            partner = _with_declared_step(target_graph, slot, reference_graph, partner)
             if self.work.pair(slot, partner, evidence, confidence, kind=kind):
                 has_paired = True
                 self._label_pair(slot, partner)
@@ -304,7 +325,7 @@ class EdgeWalk:
                 other = _with_bias(reference_graph, roots[1])
                 if not self._can_be_one_input(slot, other):
                     continue
-                other = _with_declared_activation(target_graph, slot, reference_graph, other)
+                other = _with_declared_step(target_graph, slot, reference_graph, other)
                 if target_graph.count(slot) != reference_graph.count(other):
                     continue
                 if self.work.pair(slot, other, "same kind, read by paired ops", 0.8):
