@@ -68,18 +68,26 @@ def name_target_op(row: Row, label: str = "") -> str:
 
 def name_inner_op(row: Row, op: Op, label: str = "", *, is_part: bool = True) -> str:
     """Name an op of the reference with the op of the target that computes it, alone or as a part.
-    Example: `silu_1 (inside the target's mul_1; blocks.0.mlp, model.py:84)`."""
+    Example: `silu_1 (inside the target's mul_1; blocks.0.mlp, model.py:84)`, or alone
+    `the target's mul_1 (silu_1 of the reference; blocks.0.mlp, model.py:84)`."""
     label = label or row.target.label
     if str(op.key) == label:
         return name_target_op(row, label)
-    return name_reference_op(op, f"{'inside ' if is_part else ''}the target's {label}")
+    if is_part:
+        return name_reference_op(op, f"inside the target's {label}")
+    return f"the target's {label} ({_join_place(f'{op.key} of the reference', op)})"
 
 
 def name_reference_op(op: Op, inside: str) -> str:
     """Name an op of the reference with the ops of the target that compute it, and where it is."""
+    return f"{op.key} ({_join_place(inside, op)})"
+
+
+def _join_place(text: str, op: Op) -> str:
+    """Add module and source line of an op of the reference to a text, as far as they are known."""
     source = _short_source(str(op.source[-1])) if op.source else ""
     location = ", ".join(part for part in (op.module, source) if part)
-    return f"{op.key} ({'; '.join(part for part in (inside, location) if part)})"
+    return "; ".join(part for part in (text, location) if part)
 
 
 def name_tensor(edge: Edge) -> str:

@@ -22,7 +22,7 @@ class Steps(nn.Module):
 @pytest.mark.parametrize(
     ("fault", "step"),
     [
-        ("maximum", "in the target, compute the mean, not the maximum, for mean"),
+        ("maximum", "in the target, replace the maximum with the mean (mean of the reference)"),
         ("slope", "set the slope of leaky_relu to 0.01"),
         ("diagonal", "set the diagonal of triu to 1"),
         ("scale", "set `other` of mul to 4 in the target"),

@@ -187,7 +187,7 @@ def describe_garbage(target: Values, reference_values: Values) -> str:
     tiny = int((sizes < _TINY).sum())
     measured = int((np.abs(reference_values[reference_values != 0]) < _TINY).sum())
     if huge and top < _HUGE and (tiny > measured or len(finite) < target.size):
-        return f"{tiny:,} of its elements are below 1e-30 in magnitude and {huge:,} above 1e30"
+        return f"{tiny:,} recorded values are below 1e-30 in magnitude and {huge:,} above 1e30"
     if tiny > 0.05 * target.size and measured == 0:
-        return f"{tiny:,} of its elements are below 1e-30 in magnitude, none in the reference"
+        return f"{tiny:,} recorded values are below 1e-30 in magnitude, none in the reference"
     return ""

@@ -64,7 +64,8 @@ class Capture:
                     observer.get("detail")
                     or "a run of the same model without recording gives other outputs",
                 ),
-                next=f"record the {side} as executed, or fewer of its tensors, and compare again",
+                next=f"record fewer tensors of the {side}, or record it with fusion=as-executed if"
+                " its runtime has this option; compare again",
             )
 
     def _report_incomplete(self, case: Case) -> Iterator[Finding]:
@@ -205,7 +206,7 @@ def _describe_gap(row: Row) -> str:
     gap = (row.numbers or {}).get("rel_l2")
     if gap is None or not isfinite(gap):
         return ""
-    return f"the recorded values differ from the reference's by {of_norm(gap)}"
+    return "the recorded values differ from the reference's by " + of_norm(gap, "the reference's")
 
 
 def _explained(case: Case, rows: list[Row], proven: object) -> list[Row]:

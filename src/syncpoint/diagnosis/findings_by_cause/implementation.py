@@ -144,11 +144,8 @@ class Implementation:
         advice = _advise(case, row, best)
         pad = _find_separate_pad(case, row, best)
         if pad is not None:
-            evidence.append(f"in the target, a separate op before it does the padding: {pad.key}")
-            advice = (
-                f"compare the padding of {pad.key} in the target with that of {best.op.key} in the"
-                " reference"
-            )
+            evidence.append(f"in the target, a separate op pads its input: {pad.key}")
+            advice = f"change {pad.key} in the target to pad as {best.op.key} does in the reference"
         return finding_at(
             case,
             row,
@@ -348,7 +345,9 @@ def _name_subject(case: Case, pairs: list[tuple[Row, VariantMatch]]) -> str:
     alike = [op for op in run.ops if op.type == best.op.type] if run is not None else []
     if len({match.op.key for _, match in pairs}) == 1:
         labels = [_label(case, r) for r, _ in pairs]
-        return name_reference_op(best.op, f"inside the target's {join_names(_shorten(labels))}")
+        return name_reference_op(
+            best.op, f"inside each of the target's {join_names(_shorten(labels))}"
+        )
     listed = ", ".join(_shorten([_name_briefly(_label(case, r), m.op) for r, m in pairs]))
     if len(alike) == len({r.reference.key.op for r, _ in pairs}):
         return f"every {kind} of the target ({len(pairs)} ops: {listed})"
@@ -405,7 +404,7 @@ def _advise(case: Case, row: Row, best: VariantMatch) -> str:
         return f"check whether the conversion folds {op} into another op and also keeps {op}"
     if kind.endswith("-instead"):
         right, wrong = op_class(best.op.type), kind.removesuffix("-instead")
-        return f"{kernel or 'in the target, '}compute {right}, not {wrong}, for {op}"
+        return f"{kernel or 'in the target, '}replace {wrong} with {right} ({op} of the reference)"
     if is_inside:
         return f"look in the code of the target's kernel {name} for the part that computes {op}"
     if name == op:
@@ -442,7 +441,7 @@ def _advise_on_dropped_or_added(kind: str, op: str, name: str, kernel: str) -> s
         return f"find where the conversion drops {what}"
     if kind == "mask-ignored":
         return f"find where the conversion drops the mask of {op}"
-    of_target = op if op == name else f"{op} (the target's {name})"
+    of_target = op if op == name else f"the target's {name} ({op} of the reference)"
     if kind.endswith("-added"):
         extra = kind.removesuffix("-added").replace("-", " ").replace("causal", "causal mask")
         return f"find where the conversion adds the {extra} to {of_target}"
@@ -468,7 +467,8 @@ def _advise_inspection(case: Case, row: Row) -> str:
         return f"inspect the op that produced {_label(case, row)}"
     return (
         f"run {_label(case, row)} ({kind}) alone with the recorded inputs; if its result is still"
-        " wrong, its implementation is at fault, else the recording or what surrounds it"
+        " wrong, its implementation is at fault; if it is right, check how the whole model is"
+        " compiled and recorded"
     )
 
 

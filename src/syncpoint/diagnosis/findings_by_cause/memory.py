@@ -131,9 +131,8 @@ class Memory:
         evidence: tuple[str, ...],
         other: OpKey | None = None,
     ) -> Finding:
-        title = f"the target overwrites the buffer of {maker} before {name_op(row)} reads it"
-        if other is not None:
-            title += f": {other} shares its memory"
+        writer = "the target" if other is None else f"the target's {other}"
+        title = f"{writer} overwrites the buffer of {maker} before {name_op(row)} reads {maker}"
         return finding_at(
             case,
             row,
@@ -142,7 +141,8 @@ class Memory:
             title,
             confidence,
             evidence,
-            f"give {maker} a buffer of its own in the target, or copy it before that is reused",
+            f"give {maker} a buffer of its own in the target, or copy {maker} before its buffer is"
+            " reused",
             ops=(row.target.label, str(maker)),
         )
 

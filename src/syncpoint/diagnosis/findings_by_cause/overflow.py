@@ -106,7 +106,10 @@ class Overflow:
             kind="non-finite",
             title=f"{name_target_op(row)} gives {what} where the reference is finite",
             confidence=0.55 if row.target.dtype in ("f16", "bf16") else 0.45,
-            evidence=(f"{count:,} of {case.count_elements(row):,} elements are {what}",),
+            evidence=(
+                f"{count:,} of {case.count_elements(row):,} elements of {row.target.label} are"
+                f" {what}",
+            ),
             next=f"run {row.target.type or row.target.label} in float32, and check its inputs"
             " there",
         )
@@ -162,8 +165,8 @@ class Overflow:
             )
         if broken.greatest is None:
             line = (
-                f"NaN or inf appear first in {label} ({broken.op.type}), a step of the target's"
-                f" {row.target.label}: {broken.count:,} elements"
+                f"in the target, NaN or inf appear first in {broken.count:,} elements of {label}"
+                f" ({broken.op.type}), from which {row.target.label} is computed"
             )
             finding = replace(head, ops=(label, *head.ops), evidence=(*head.evidence, line))
             experiment = case.experiment(row)
@@ -309,11 +312,12 @@ class Overflow:
         self, case: Case, row: Row, cut: Clipping, noise: float | None = None
     ) -> Finding:
         effect = describe_change(
-            f"if the reference's {cut.what} is clipped in the same way",
+            f"with the reference's {cut.what} clipped in the same way",
             cut.error,
             cut.residual,
             "RMS",
             f"rounding explains {number(noise)}" if noise else "",
+            f"the two results of {row.target.label}",
         )
         subject = f"{name_target_op(row)} clips its {cut.what}"
         if cut.what == "weight":
@@ -333,8 +337,8 @@ class Overflow:
             " too small",
             confidence=(0.95 if is_exact else 0.85) if noise is not None else 0.9,
             evidence=(
-                f"{share(cut.share, 1)} of the {cut.what} is outside {number(cut.low)} ..."
-                f" {number(cut.high)}; the largest magnitude is {number(cut.greatest)}",
+                f"{share(cut.share, 1)} of the unclipped {cut.what} is outside {number(cut.low)}"
+                f" ... {number(cut.high)}; its largest magnitude is {number(cut.greatest)}",
                 effect,
             ),
             next=f"calibrate the range of {cut.tensor.key.op} again, up to at least"
@@ -362,8 +366,8 @@ class Overflow:
                     f" {name}",
                     confidence=0.95,
                     evidence=(
-                        f"{int(stopped.sum()):,} of {error.size:,} elements are"
-                        f" {number(top)}; in float64 they reach {number(most)}",
+                        f"{int(stopped.sum()):,} of {error.size:,} elements of {row.target.label}"
+                        f" are {number(top)}; in float64 they reach {number(most)}",
                     ),
                     next=f"keep {row.target.label} in float32 or bfloat16, or scale its input down"
                     " and its result back in float32",
@@ -380,7 +384,10 @@ class Overflow:
                     kind="overflow",
                     title="",
                     confidence=0.9,
-                    evidence=(f"{count:,} of {total:,} elements are 0 in the target only",),
+                    evidence=(
+                        f"{count:,} of {total:,} elements of {row.target.label} are 0 in the"
+                        " target only",
+                    ),
                 )
                 return _add_inside(head, experiment, *best)
         return None

@@ -106,18 +106,26 @@ class Precision:
         noise = number(experiment.noise)
         allowed = f"rounding explains {noise}" if experiment.noise else ""
         subject = f"the {what} of {name_op(row)}"
-        if one.tensor is not None and str(one.tensor.key.op) != row.target.label:
-            subject = f"{one.tensor.key.op}, {_place_of(what)} {name_op(row)},"
+        tensor_name = str(one.tensor.key.op) if one.tensor is not None else row.target.label
+        if what in ("weight", "input") and tensor_name != row.target.label:
+            subject = f"{tensor_name}, the {what} of {name_op(row)}"
+        results = f"the two results of {row.target.label}"
         if one.shift:
             steps = f" ({number(one.shift / one.step)} quantization steps)" if one.step else ""
             evidence: tuple[str, ...] = (
-                f"its {what} is shifted by {number(one.shift)}{steps} everywhere",
+                f"in the target, the {what} of {row.target.label} is shifted by"
+                f" {number(one.shift)}{steps} everywhere",
                 describe_change(
-                    "with this shift in the reference", one.error, one.residual, "RMS", allowed
+                    f"with the {what} shifted so in the reference",
+                    one.error,
+                    one.residual,
+                    "RMS",
+                    allowed,
+                    results,
                 ),
             )
             kind = "zero-point"
-            title = f"the target's zero point of {subject} is off by"
+            title = f"the target uses a wrong zero point for {subject}: it is off by"
             title += (
                 f" {number(abs(one.shift / one.step))}"
                 if one.step
@@ -130,7 +138,12 @@ class Precision:
         else:
             evidence = (
                 describe_change(
-                    "with this factor in the reference", one.error, one.residual, "RMS", allowed
+                    f"with the {what} multiplied by {number(one.factor)} in the reference",
+                    one.error,
+                    one.residual,
+                    "RMS",
+                    allowed,
+                    results,
                 ),
             )
             if one.step and what == one.what:
@@ -141,8 +154,8 @@ class Precision:
                 )
             kind = "scale"
             title = (
-                f"the target's scale of {subject} is {number(one.factor)} times as large as it"
-                " should be"
+                f"the target uses a wrong scale for {subject}: it is {number(one.factor)} times as"
+                " large as it should be"
             )
             cure = (
                 f"compare the scale{of_tensor} with the calibration or the model before conversion"
@@ -183,11 +196,11 @@ class Precision:
     def _report_accumulator(self, case: Case, row: Row, one: NarrowAccumulator) -> Finding:
         name = long_name(one.dtype)
         errors = (
-            f"its error is {number(one.error)} (RMS); the same products summed one by one in {name}"
-            f" have an error of {number(one.simulated_error)}, in float32 of"
-            f" {number(one.float32_error)}"
+            f"its error against the exact sum (float64) is {number(one.error)} (RMS); the same"
+            f" products summed one by one in {name} have an error of"
+            f" {number(one.simulated_error)}, in float32 of {number(one.float32_error)}"
         )
-        match = f"the sum in {name} matches the target to {number(one.residual)} (RMS)"
+        match = f"the target differs from the sum in {name} by only {number(one.residual)} (RMS)"
         is_torch = case.result.target.get("runtime") == "torch"
         place = "in the options of the target's runtime or compiler"
         if is_torch:
@@ -232,13 +245,13 @@ class Precision:
             self.name,
             "per-tensor",
             f"the target's weight {one.tensor.key.op} has one scale for channels of very different"
-            " size",
+            " magnitude",
             0.88,
             (
                 f"channel {one.channel} of axis {one.axis} is {number(one.ratio)} times as large as"
                 " the median channel",
                 f"half of the channels use at most {bits - one.bits:.1f} of {bits} bits",
-                _describe_introduced(row),
+                _describe_introduced(row, ", which uses this weight,"),
             ),
             f"quantize {one.tensor.key.op} with one scale per channel (per_channel=True)",
         )
@@ -316,9 +329,12 @@ def _weight(case: Case, one: NarrowAccumulator) -> Level:
     return Level.SUSPECT if usual in ("f32", "f64") else Level.NOTE
 
 
-def _describe_introduced(row: Row) -> str:
+def _describe_introduced(row: Row, clause: str = "") -> str:
+    """Describe the error that an op introduced; `clause` follows its name."""
     sqnr = row.introduced.sqnr if row.introduced is not None else None
-    return f"the error of {row.target.label} is {sqnr:.1f} dB below its values" if sqnr else ""
+    if not sqnr:
+        return ""
+    return f"the error of {row.target.label}{clause} is {sqnr:.1f} dB below its values"
 
 
 def _report_quantization_noise(case: Case, outputs: list[Row]) -> Finding:
@@ -364,11 +380,6 @@ def _describe_output(row: Row) -> list[str]:
         f"the relative error of the output '{row.target.label}' is {number(rel)} (PSNR"
         f" {psnr:.1f} dB)"
     ]
-
-
-def _place_of(what: str) -> str:
-    """Say which tensor of an op one is, for use before the name of the op."""
-    return "read by" if what in ("weight", "input") else f"the {what} of"
 
 
 def _find_lossy(case: Case) -> list[Row]:

@@ -258,7 +258,8 @@ def _advise_on_output(relation: Relation, label: str) -> str:
     if is_unmistakable(relation.kind):
         return f"remove the {what} from the target's '{label}', or apply it in the reference too"
     return {
-        "label-order": f"compare the order of the classes in '{label}' on both sides",
+        "label-order": f"compare the order of the entries of the last axis (the classes) of"
+        f" '{label}' on both sides",
         "order": f"compare the order of the entries (tokens, boxes) of '{label}' on both sides",
         "layout": f"transpose '{label}' on one side, or return it in the same layout on both",
         "scaled": f"remove this factor from the target's '{label}', or apply it in the reference"
@@ -282,7 +283,8 @@ def _advise(relation: Relation | None, label: str) -> str:
         "reversed": f"remove the reversal of {label} from one side's preprocessing",
         "rounded": f"keep {label} in float32 until the target reads it",
         "shift": f"begin the crop or the padding of {label} at the same pixel in both pipelines",
-        "resize": f"resize {label} with the same interpolation, align_corners and antialiasing",
+        "resize": f"resize {label} with the same interpolation, align_corners and antialiasing in"
+        " both pipelines",
         "padding-side": f"pad {label} on the same side in both pipelines",
         "sequence-shift": f"check the special tokens at the start of {label}",
         "length": f"check the special tokens and the truncation of {label}",

@@ -185,9 +185,9 @@ class Weights:
             row,
             self.name,
             kind,
-            f"{name_target_op(row)} reads {name} for {label}; it {what}",
+            f"{name_target_op(row)} reads {name} as {label}; {name} {what}",
             0.96,
-            (proof.words(f"with {name} for {label} in the reference", row.target.label),),
+            (proof.words(f"with {name} in place of {label} in the reference", row.target.label),),
             _advise(kind, label, what),
         )
 
@@ -261,7 +261,8 @@ def _describe_fit(
         return []
     change = f"with this change to the reference's {label}"
     if relation.kind == "swapped":
-        change = f"with that tensor in place of the reference's {label}"
+        other = relation.words.removeprefix("holds the values of ")
+        change = f"with the reference's {other} in place of its {label}"
     before, after = measure_fit(relation, reference, target)
     return [describe_change(change, before, after, "relative", results="the two parameters")]
 
@@ -284,7 +285,7 @@ def _advise(kind: str, label: str, words: str, readers: Iterable[Row] = ()) -> s
         "permuted": f"check the order of {order} in which the conversion packs {label}",
         "swapped": f"check which tensor of the checkpoint the target loads as {label}",
         "zeroed": f"check that the target loads {label}",
-        "scaled": f"check which scale the conversion folds into {label}, and that it does so once",
+        "scaled": f"check that the conversion folds the right scale into {label}, and only once",
     }.get(kind, f"load {label} from the reference's checkpoint and convert the model again")
 
 

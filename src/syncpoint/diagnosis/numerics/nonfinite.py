@@ -104,9 +104,9 @@ def _find_overflows_in_op(
     x = np.asarray(arguments[0], np.float64)
     if kind in ("softmax", "log_softmax", "logsumexp"):
         total = np.exp(x).sum(-1, keepdims=True)
-        description = f"its scores reach {number(float(x.max()))}"
+        description = f"the scores that {op.key} reads reach {number(float(x.max()))}"
         if x.max() <= np.log(max_value):
-            description = f"the sum of exp over its scores overflows; {description}"
+            description = f"the sum of exp over the scores overflows; {description}"
         yield from _report_overflow(op, x, total > max_value, shape, description, "softmax")
     elif kind in _NORM_KINDS:
         total = np.square(x).sum(-1, keepdims=True)

@@ -161,13 +161,15 @@ def _propose_affine(reference: Values, target: Values) -> Iterator[Relation]:
         gain = ((reference - mean) * (target - other)).sum(axis=over, keepdims=True) / spread
         shift = other - gain * mean
         name = name_normalization(gain.ravel(), shift.ravel())
-        each = "" if axis is None else " (per channel)"
         gains, shifts = (", ".join(f"{v:.4g}" for v in x.ravel()) for x in (gain, shift))
         if axis is None:
-            sign = "minus" if shift.item() < 0 else "plus"
-            words = f"is {gains} times the reference's {sign} {abs(shift.item()):.4g}"
+            sign = "-" if shift.item() < 0 else "+"
+            words = f"is {gains} * x {sign} {abs(shift.item()):.4g}, where x is the reference's"
         else:
-            words = f"is the reference's times {gains} plus {shifts}{each}"
+            words = (
+                "is a * x + b per channel, where x is the reference's,"
+                f" a is {gains} and b is {shifts}"
+            )
         if name:
             words = f"is {name}"
         yield Relation("normalisation", words, gain * reference + shift)

@@ -66,10 +66,11 @@ def _propose_relations(one: Values, other: Values) -> Iterator[Relation]:
         for axis in reversed(range(one.ndim)):
             order = find_permutation(one, other, axis) if one.shape[axis] > 2 else None
             if order is not None and (order != np.arange(len(order))).any():
-                moved = int((order != np.arange(len(order))).sum())
+                moved = np.flatnonzero(order != np.arange(len(order)))
+                first = moved[0]
                 words = (
-                    f"has {moved} of {len(order)} entries of axis {axis} in another order than"
-                    " the reference"
+                    f"has {len(moved)} of {len(order)} entries of axis {axis} in another order than"
+                    f" the reference (index {first} holds the reference's index {order[first]})"
                 )
                 kind = "label-order" if axis == one.ndim - 1 else "order"
                 yield Relation(kind, words, np.take(one, order, axis))

@@ -60,7 +60,8 @@ def vary_activation(tested_op: OpUnderTest) -> Iterable[Hypothesis]:
             return
         yield Hypothesis(
             f"{tested_op.kind}-missing",
-            f"returns its input unchanged; the reference applies {tested_op.kind}",
+            "returns its input unchanged; the reference "
+            + ("clamps it" if tested_op.kind == "clamp" else f"applies {tested_op.kind}"),
             x,
             simplicity=3,
         )
@@ -71,6 +72,7 @@ def vary_activation(tested_op: OpUnderTest) -> Iterable[Hypothesis]:
                     f"computes {text}{_describe_reference_form(tested_op)}",
                     form(x),
                     setting=_reference_form(tested_op),
+                    next=_advise_on_sigmoid_form(tested_op) if kind == "gelu-sigmoid" else "",
                     subtle=True,
                     simplicity=2,
                 )
@@ -102,10 +104,13 @@ def vary_activation(tested_op: OpUnderTest) -> Iterable[Hypothesis]:
     yield from _vary_inputs(tested_op)
 
 
+_REFERENCE_FORMS = {"none": "the exact (erf) form", "tanh": "the tanh form"}
+"""Values of the argument `approximate` in words."""
+
+
 def _describe_reference_form(tested_op: OpUnderTest) -> str:
     """Name the form of GELU that the reference declares, as the end of a sentence."""
-    forms = {"none": "the exact (erf) form", "tanh": "the tanh form"}
-    form = forms.get(str(tested_op.attribute("approximate")))
+    form = _REFERENCE_FORMS.get(str(tested_op.attribute("approximate")))
     return f"; the reference computes {form}" if form else ""
 
 
@@ -113,6 +118,15 @@ def _reference_form(tested_op: OpUnderTest) -> tuple[str, str] | None:
     """Return the argument that declares the form of GELU, and its value in the reference."""
     form = tested_op.attribute("approximate")
     return ("`approximate`", repr(form)) if form is not None else None
+
+
+def _advise_on_sigmoid_form(tested_op: OpUnderTest) -> str:
+    """Return the next step for the sigmoid form of GELU, which no argument chooses."""
+    form = _REFERENCE_FORMS.get(str(tested_op.attribute("approximate")), "the reference's form")
+    return (
+        f"in the target, replace the sigmoid form of GELU with {form} ({tested_op.op.key} of the"
+        " reference)"
+    )
 
 
 def _vary_inputs(tested_op: OpUnderTest) -> Iterable[Hypothesis]:

@@ -31,7 +31,8 @@ def vary_any_op(tested_op: OpUnderTest) -> Iterable[Hypothesis]:
         return
     x = tested_op.argument(0)
     if x is not None and x.shape == output.shape and x.dtype.kind == "f":
-        yield Hypothesis("op-missing", "returns its input unchanged", x, simplicity=0)
+        text = f"returns its input unchanged; the reference applies {tested_op.kind}"
+        yield Hypothesis("op-missing", text, x, simplicity=0)
     yield Hypothesis("zeros", "returns only zeros", np.zeros_like(output), simplicity=-1)
     yield from _fit_scale_and_offset(tested_op, output, target)
     yield from _move_elements(tested_op, output)

@@ -410,7 +410,10 @@ def _vary_triangle(tested_op: OpUnderTest) -> Iterator[Hypothesis]:
     )
     other = "tril" if tested_op.kind == "triu" else "triu"
     text = f"computes {other} instead of {tested_op.kind}"
-    advice = f"in the target, compute {tested_op.kind}, not {other}, for {tested_op.op.key}"
+    advice = (
+        f"in the target, replace {other} with {tested_op.kind} ({tested_op.op.key} of the"
+        " reference)"
+    )
     value = cut_opposite(x, -diagonal)
     yield Hypothesis("causal-transposed", text, value, next=advice, simplicity=2)
     complement = np.asarray(np.where(cut(np.ones_like(x), diagonal), 0, x), x.dtype)

@@ -37,7 +37,8 @@ def vary_windows(tested_op: OpUnderTest) -> Iterable[Hypothesis]:
     pads = [(int(a), int(b)) for a, b in settings["pads"]]
     stride = [int(s) for s in settings["stride"]]
     for kind, text, changed_pads in _change_borders(pads):
-        yield from variant_with_settings(tested_op, kind, text, 2, pads=changed_pads)
+        right = ("the total padding (own and separate)", f"{pads} (start, end)")
+        yield from variant_with_settings(tested_op, kind, text, 2, right, pads=changed_pads)
     if any(s > 1 for s in stride):
         # Move the padding so that all windows start one element later.
         later_pads = [
@@ -118,12 +119,14 @@ def _vary_conv(tested_op: OpUnderTest, pads: list[tuple[int, int]]) -> Iterator[
     assert tested_op.bound is not None
     settings = tested_op.bound.settings
     if any(a or b for a, b in pads):
+        reference_mode = str(settings.get("mode", "zeros"))
         for mode, fill_text in _TEXT_BY_PADDING_MODE.items():
             yield from variant_with_settings(
                 tested_op,
                 "padding-mode",
-                f"pads with {fill_text} (mode {mode}) instead of {settings.get('mode', 'zeros')}",
+                f"pads with {fill_text} (mode {mode}) instead of {reference_mode}",
                 2,
+                ("the padding mode (own or separate)", reference_mode),
                 mode=mode,
             )
     groups = int(settings["groups"])
@@ -165,7 +168,11 @@ def _vary_pool(tested_op: OpUnderTest, pads: list[tuple[int, int]]) -> Iterator[
     if settings["kind"] == "max":
         if has_border:
             text = "pads with 0 instead of -inf"
-            yield from variant_with_settings(tested_op, "pool-pad-value", text, 2, border=0.0)
+            advice = f"in the target, pad the input of {tested_op.op.key} with -inf, not with 0"
+            for hypothesis in variant_with_settings(
+                tested_op, "pool-pad-value", text, 2, border=0.0
+            ):
+                yield replace(hypothesis, next=advice)
         return
     size = prod(settings["kernel"])
     if has_border:

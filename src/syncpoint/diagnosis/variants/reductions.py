@@ -94,7 +94,10 @@ def _vary_settings(tested_op: OpUnderTest, x: Any) -> Iterator[Hypothesis]:
     for kind, text in _TEXT_BY_KIND.items():
         if kind != settings["kind"]:
             simplicity = 2 if {kind, settings["kind"]} == {"sum", "mean"} else 1
-            advice = f"in the target, compute {reference_text}, not {text}, for {tested_op.op.key}"
+            advice = (
+                f"in the target, replace {text} with {reference_text} ({tested_op.op.key} of the"
+                " reference)"
+            )
             for hypothesis in variant_with_settings(
                 tested_op,
                 f"{kind}-instead",

@@ -38,7 +38,7 @@ def _right_setting(kind: str, settings: Settings) -> tuple[str, str]:
     return {
         "resize-coordinates": ("the coordinates", rule),
         "resize-rounding": (
-            "the coordinates and their rounding",
+            "the coordinate mode and its rounding",
             f"{coordinates} and {settings.get('rounding')}",
         ),
         "resize-cubic": ("the cubic coefficient", str(settings.get("cubic"))),

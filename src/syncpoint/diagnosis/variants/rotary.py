@@ -14,7 +14,9 @@ from syncpoint.run.model import Edge
 
 Values = NDArray[np.float64]
 
-_PAIRS_TEXT = "is part of a rotary embedding of {} instead of {}"
+_NEIGHBORS = "elements 2i and 2i + 1 (interleaved)"
+_HALVES = "elements i and i + width/2 (halves)"
+_PAIRS_TEXT = "is part of a rotary embedding that pairs {}; the reference pairs {}"
 _SIGN_ADVICE = "check the sign of the sine and of rotate_half in the target's rotary embedding"
 
 
@@ -70,7 +72,7 @@ def _vary_concatenation(tested_op: OpUnderTest) -> Iterator[Hypothesis]:
         simplicity=2,
     )
     if axis in (-1, tested_op.output.ndim - 1):
-        text = _PAIRS_TEXT.format("neighboring elements (interleaved)", "halves")
+        text = _PAIRS_TEXT.format(_NEIGHBORS, _HALVES)
         advice = _advise_on_pairs(is_by_halves=True)
         value = _rotate_neighbors(x)
         yield Hypothesis("rotation-interleaved", text, value, next=advice, simplicity=1)
@@ -157,7 +159,7 @@ def _vary_rotation(
     yield Hypothesis("rotation-missing", text, x, simplicity=3)
     text = "swaps sine and cosine"
     yield Hypothesis("sine-cosine-exchanged", text, x * sine + rotate(x) * cosine, simplicity=2)
-    pairs = ("neighboring elements (interleaved)", "halves")
+    pairs = (_NEIGHBORS, _HALVES)
     text = _PAIRS_TEXT.format(pairs[not is_by_halves], pairs[is_by_halves])
     kind = "rotation-interleaved" if is_by_halves else "rotation-by-halves"
     advice = _advise_on_pairs(is_by_halves)
@@ -171,7 +173,10 @@ def _vary_rotation(
     first_half = x[..., : width // 2]
     tables = [t[..., : width // 2] for t in (cosine, sine)]
     half_rotated[..., : width // 2] = first_half * tables[0] + rotate(first_half) * tables[1]
-    text = "is part of a rotary embedding of only half of its width"
+    text = (
+        "is part of a rotary embedding that rotates only half of the width; the reference rotates"
+        " all of it"
+    )
     advice = "set the rotary dimension of the target to the whole width of a head"
     yield Hypothesis("rotation-half", text, half_rotated, next=advice, simplicity=1)
     angle_step = _angle_step(cosine, sine)

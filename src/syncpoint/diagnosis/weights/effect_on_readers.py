@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from syncpoint.comparison.rows import Row
 from syncpoint.diagnosis.case import Case
 from syncpoint.diagnosis.experiments.proof import Proof, prove_change
+from syncpoint.diagnosis.finding_text import join_names
 from syncpoint.diagnosis.weights.recorded_parameters import find_reference_parameters_behind
 from syncpoint.run.model import Edge, Role
 
@@ -18,7 +19,7 @@ class Effect:
 
     readers: list[Row]
     proofs: list[tuple[Row, Proof, str]]
-    """Readers that could be run with the target's parameters: row, proof and parameter names."""
+    """Readers that could be run with the target's parameters: row, proof, and what changes."""
 
     @property
     def explained(self) -> list[Row]:
@@ -34,8 +35,8 @@ class Effect:
     def evidence(self) -> list[str]:
         """Evidence from running the readers with the target's parameters."""
         return [
-            proof.words(f"with the target's {names} in the reference", reader.target.label)
-            for reader, proof, names in self.proofs[:2]
+            proof.words(f"with the target's {change}", reader.target.label)
+            for reader, proof, change in self.proofs[:2]
             if proof.after < proof.before
         ]
 
@@ -66,12 +67,14 @@ def _prove_effect(case: Case, guilty: Row, row: Row, rows: list[Row]) -> tuple[P
         elif parameter_row is row:
             return None
     alone = prove_change(experiment, dict([next(iter(changed.items()))]))
+    change_alone = f"{row.reference.label} in the reference"
     if alone is None or alone.explains or len(changed) < 2:
-        return (alone, row.reference.label) if alone is not None else None
+        return (alone, change_alone) if alone is not None else None
     together = prove_change(experiment, changed)
     if together is None or not together.explains:
-        return alone, row.reference.label
-    return together, " and ".join(str(edge.op) for edge in changed)
+        return alone, change_alone
+    names = join_names([str(edge.op) for edge in changed])
+    return together, f"{names} in the reference ({row.reference.label} alone is not enough)"
 
 
 def _reads(case: Case, guilty: Row, row: Row) -> bool:

@@ -145,8 +145,8 @@ def test_the_separate_op_that_pads_is_named(axes, place):
         x,
     )[0]
     assert first.title.endswith(f"pads only {place}; the reference pads on both sides")
-    assert "in the target, a separate op before it does the padding: pad" in first.evidence
-    assert "compare the padding of pad in the target with that of conv" in first.next
+    assert "in the target, a separate op pads its input: pad" in first.evidence
+    assert first.next.startswith("change pad in the target to pad as conv")
 
 
 CAUSE_BY_OTHER_KIND = {
