@@ -333,6 +333,23 @@ def coreai(name):
     return Pair(str(path), module, inputs)
 
 
+@kind("ports")
+def port(name):
+    """The module as a program of its own in ATen's core ops: other ops, no modules, no lines."""
+    module, inputs = make(name)
+    try:
+        with silence():
+            program = torch.export.export(module, inputs, strict=False).run_decompositions()
+            target = program.module()
+    except Exception as error:
+        first_line = str(error).strip().partition("\n")[0][:200]
+        raise NotConvertible(f"{type(error).__name__}: {first_line}") from error
+    for node in target.graph.nodes:
+        for key in ("stack_trace", "nn_module_stack", "from_node", "source_fn_stack"):
+            node.meta.pop(key, None)
+    return Pair(target, module, inputs)
+
+
 _PRESETS = {"onnx-f16": "f16", "onnx-int8-static": "int8", "onnx-int8-dynamic": "int8"}
 """The limits by which the outputs of a kind are judged; f32 for the others."""
 

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
+import syncpoint as sp
 from helpers.paths import MODELS, TESTS
 from helpers.torch_captures import alone, assert_evaluates_to_its_bits, captured, opened, tensor_at
 from models.zoo import NETS
@@ -397,3 +398,12 @@ def test_a_model_is_named_in_code(tmp_path, monkeypatch):
         InputError, match=r"not a model; give an nn.Module, .*, or a function that returns one"
     ):
         opened("models/cnn.py:cnn_inputs")
+
+
+def test_the_module_of_an_exported_program_is_captured_in_the_mode_it_was_exported_in():
+    """Its train() and eval() refuse."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.5)).eval()
+    x = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
+    program = torch.export.export(model, (x,)).module()
+    comparison = sp.compare(program, model, inputs=x)
+    assert comparison.exit_code() == 0 and comparison.coverage.target == 1.0

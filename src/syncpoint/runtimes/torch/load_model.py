@@ -48,8 +48,13 @@ class LoadedModel:
 
     @property
     def has_modes(self) -> bool:
-        """Whether it has a training and an eval mode."""
-        return self.exported is None and all(hasattr(m, "training") for m in self.plain.modules())
+        """Whether it has a training and an eval mode. The module of an exported program keeps the
+        mode in which it was exported: it has a `train` of its own that refuses."""
+        return (
+            self.exported is None
+            and "train" not in vars(self.plain)
+            and all(hasattr(m, "training") for m in self.plain.modules())
+        )
 
     @property
     def positional(self) -> tuple[str, ...]:
