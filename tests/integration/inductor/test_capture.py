@@ -314,3 +314,50 @@ def test_a_wrong_norm_inside_a_fused_kernel_is_found():
     assert made.verdict == "large"
     (guilty,) = [row for row in made.rows if row.introduced_verdict == "large"]
     assert "silu" in guilty.reference.type
+
+
+class ManyOutputs(nn.Module):
+    """Ops with several outputs of one shape, and one whose other output nothing reads."""
+
+    def __init__(self, correction=1):
+        super().__init__()
+        self.correction = correction
+        self.linear = nn.Linear(12, 12)
+
+    def forward(self, x):
+        x = nn.functional.max_pool2d(torch.relu(self.linear(x)), 2)
+        variance, mean = torch.var_mean(x, -1, correction=self.correction)
+        values, places = x.topk(2)
+        return self.linear(torch.sin(x).repeat(1, 1, 1, 2)), variance, mean, values, places
+
+
+def compare_many_outputs(**options):
+    models = []
+    for model in (ManyOutputs(**options), ManyOutputs()):
+        torch.manual_seed(0)
+        nn.init.normal_(model.linear.weight)
+        nn.init.normal_(model.linear.bias)
+        models.append(model.eval())
+    inputs = (torch.randn(2, 3, 12, 12, generator=torch.Generator().manual_seed(1)),)
+    return sp.compare(
+        *models, inputs=inputs, target_options={"runtime": "inductor"}, keep_runs=True
+    )
+
+
+def test_only_the_first_output_of_an_op_has_its_type():
+    made = compare_many_outputs()
+    assert (made.verdict, made.exit_code()) == ("close", 0)
+    run = made.run_references.alive()["target"]
+    of_op = [op for op in run.ops if op.type.startswith("aten.") and "output" in op.attributes]
+    assert {op.attributes["output"] for op in of_op} == {0}
+    assert any(op.type.startswith("aten.max_pool2d") for op in of_op)
+    topk = {row.reference.label: row.verdict for row in made.rows if "topk" in row.reference.label}
+    assert topk == {"topk": "close", "topk:1": "close"}
+
+
+def test_a_wrong_output_of_an_op_with_several_is_found():
+    made = compare_many_outputs(correction=0)
+    assert made.verdict == "large"
+    wrong = {row.reference.label for row in made.rows if row.verdict == "large"}
+    assert wrong
+    assert all("var_mean" in name or name == "out[1]" for name in wrong)

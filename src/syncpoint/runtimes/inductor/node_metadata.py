@@ -3,6 +3,7 @@ and source lines."""
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import torch
@@ -57,6 +58,8 @@ def find_completed_ops(program: TorchProgram) -> dict[str, str]:
         original = node.meta.get("original_aten")
         if node.op != "call_function" or original is None or node.target in _VIEWS:
             continue
+        if node.target is operator.getitem:
+            continue  # it picks an output of an op, and computes nothing
         made_from = tuple(source.name for source in node.meta.get("from_node") or ())[:1]
         call = (str(original), made_from, node.meta.get("seq_nr"), node.meta.get("stack_trace"))
         last_nodes[call] = node
@@ -82,7 +85,8 @@ class BufferDescriber:
         if held_edge is not None:
             attributes |= {"value_of": held_edge.op.op, "output": held_edge.index}
             # A node inside an op of the model must not look like an op of its own type.
-            op_type = self._completed.get(held_edge.op.op, buffer.kernel)
+            if held_edge.index == 0:  # other outputs of an op must not look like its first
+                op_type = self._completed.get(held_edge.op.op, buffer.kernel)
         hidden_nodes = [n for n in buffer.computes if n not in self._buffer_ops]
         if hidden_nodes:
             attributes["computes"] = hidden_nodes
