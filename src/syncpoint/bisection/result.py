@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from syncpoint.errors import EXIT_CLOSE, EXIT_DIVERGED, EXIT_UNCOVERED
-from syncpoint.metrics.verdict import Reason, Verdict
+from syncpoint.metrics.verdict import FAILING_REASONS, Reason, Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +81,9 @@ class Bisected:
         """0 nothing large, 1 divergence, 3 nothing to compare."""
         bad = {Verdict.LARGE, Verdict.MODERATE} if fail_on == "moderate" else {Verdict.LARGE}
         verdicts = set(self.outputs.values())
-        if verdicts & bad:
+        # An output of another shape has no verdict; it diverges, as in a comparison.
+        is_failing = any(culprit.why.code in FAILING_REASONS for culprit in self.culprits)
+        if verdicts & bad or is_failing:
             return EXIT_DIVERGED
         is_judged = bool(verdicts) and Verdict.NONE not in verdicts
         return EXIT_CLOSE if is_judged else EXIT_UNCOVERED

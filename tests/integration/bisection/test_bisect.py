@@ -108,6 +108,24 @@ def test_a_fault_at_every_op_of_an_onnx_model_is_found(at):
     assert found.exit_code() == 1
 
 
+class Sliced(nn.Module):
+    """An output of three columns instead of four."""
+
+    def __init__(self, columns):
+        super().__init__()
+        torch.manual_seed(0)
+        self.columns, self.linear = columns, nn.Linear(8, 4)
+
+    def forward(self, x):
+        return torch.relu(self.linear(x))[:, : self.columns]
+
+
+def test_an_output_of_another_shape_diverges_as_in_a_comparison():
+    found = sp.bisect(Sliced(3).eval(), Sliced(4).eval(), inputs=torch.ones(2, 8))
+    assert found.outputs == {"out": "none"}
+    assert found.culprits and found.exit_code() == 1
+
+
 def test_a_fault_at_one_output_only():
     found = sp.bisect(branched(["side"]), branched(), inputs=INPUTS)
     assert found.outputs == {"out": "close", "side": "large"}
