@@ -361,3 +361,26 @@ def test_a_wrong_output_of_an_op_with_several_is_found():
     wrong = {row.reference.label for row in made.rows if row.verdict == "large"}
     assert wrong
     assert all("var_mean" in name or name == "out[1]" for name in wrong)
+
+
+class Joined(nn.Module):
+    """Nothing fills the memory of the concatenation as a whole."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.norm = nn.Linear(8, 8), nn.LayerNorm(8)
+
+    def forward(self, x):
+        return self.linear(self.norm(torch.cat([x[:, :1] * 2, self.linear(x)], 1)))
+
+
+def test_what_reads_a_concatenation_reads_its_parts():
+    torch.manual_seed(0)
+    run = sp.capture(Joined(), (torch.randn(2, 3, 8),), runtime="inductor")
+    depends = set()
+    for op in run.ops:
+        if any(e.role == "model-input" or e.op.op in depends for e in op.inputs):
+            depends.add(op.key.op)
+    assert depends == {op.key.op for op in run.ops}
+    shown = {op.key.op for op in run.ops}
+    assert {e.op.op for op in run.ops for e in op.inputs if e.role == "output"} <= shown

@@ -91,7 +91,7 @@ class HookEmitter:
             origin=origin.name if isinstance(origin, Node) else "",
             origins=in_order(_origin_names(buffer)),
             computes=in_order(computed_names),
-            reads=reads,
+            reads=_find_shown_reads(graph, reads),
         )
         wrapper.writeline(f"run_intermediate_hooks({name!r}, {name})")
 
@@ -199,6 +199,7 @@ _REQUIRED_INTERNALS = (
     ("torch._inductor.codegen.common", "KernelArgs.live_output_buffers", ()),
     ("torch._inductor.graph", "GraphLowering.try_get_buffer", ("buffer_name",)),
     ("torch._inductor.ir", "Buffer.get_read_names", ()),
+    ("torch._inductor.ir", "NopKernel", ()),
     ("torch._inductor.codegen.common", "Kernel.remove_inplace_buffer", ("name",)),
     ("torch._inductor.hooks", "intermediate_hook", ("fn",)),
     ("torch._inductor.compile_fx", "compile_fx", ("model_", "example_inputs_", "inner_compile")),
@@ -264,6 +265,25 @@ def _find_written_buffers(args: Any) -> tuple[str, ...]:
     for inplaced in args.inplace_buffers.values():
         names.update(dict.fromkeys(getattr(inplaced, "other_names", ())[1:]))
     return tuple(names)
+
+
+def _find_shown_reads(graph: Any, reads: tuple[str, ...]) -> tuple[str, ...]:
+    """The reads of a kernel, with memory that no kernel fills as a whole replaced by what lies in
+    it: the parts of a concatenation. Such memory is never shown."""
+    from torch._inductor.ir import NopKernel
+
+    shown: dict[str, None] = {}
+    waiting, visited = list(reversed(reads)), set(reads)
+    while waiting:
+        name = waiting.pop()
+        buffer = graph.name_to_buffer.get(name)
+        if not isinstance(buffer, NopKernel):
+            shown[name] = None
+            continue
+        parts = [part for part in _find_extern_reads(buffer) if part not in visited]
+        visited.update(parts)
+        waiting += reversed(parts)
+    return tuple(shown)
 
 
 def _find_reads_by_buffer(args: Any) -> dict[str, tuple[str, ...]]:
