@@ -51,7 +51,7 @@ def find_ops_of_equal_parameters(work: Workspace) -> list[tuple[int, int]]:
     Pairs that cross others are left out: of two exchanged weights both would be paired with the
     wrong op, and the exchange would not show.
     """
-    readers = [_ParameterKeys(graph).readers() for graph in work.graphs]
+    readers = [_ParameterKeys(work, side).readers() for side in (TARGET, REFERENCE)]
     partners: dict[int, set[int]] = {}
     for key, targets in readers[TARGET].items():
         references = readers[REFERENCE].get(key, [])
@@ -64,8 +64,9 @@ def find_ops_of_equal_parameters(work: Workspace) -> list[tuple[int, int]]:
 class _ParameterKeys:
     """The parameters of one side by what they hold, in any order of elements."""
 
-    def __init__(self, graph: SlotGraph) -> None:
-        self._graph = graph
+    def __init__(self, work: Workspace, side: int) -> None:
+        graph: SlotGraph = work.graphs[side]
+        self._work, self._side, self._graph = work, side, graph
         self._parameters: dict[Slot, Tensor] = {
             Slot(tensor.key.op, tensor.key.index, Role.PARAMETER): tensor
             for tensor in graph.side.others
@@ -74,10 +75,12 @@ class _ParameterKeys:
         self._digests: dict[Edge, str] = {}
 
     def readers(self) -> dict[tuple[str, str], list[int]]:
-        """The positions of the ops that compute with a parameter, by their class and its digest."""
+        """The positions of the unpaired ops that compute with a parameter, by their class and its
+        digest."""
         readers: dict[tuple[str, str], list[int]] = {}
         for position, kind in enumerate(self._graph.classes):
-            if not self._graph.live[position]:
+            is_open = any(self._work.is_free(self._side, s) for s in self._graph.results(position))
+            if not is_open or not self._graph.live[position]:
                 continue
             for digest in {self._digest(edge) for edge in self._graph.parameters(position)} - {""}:
                 readers.setdefault((kind, digest), []).append(position)
@@ -100,6 +103,6 @@ class _ParameterKeys:
             values = np.sort(self._graph.side.run.values(tensor).astype(np.float32), axis=None)
         except SyncpointError:
             return ""
-        if len(np.unique(values)) < _MIN_ELEMENTS:
+        if np.count_nonzero(np.diff(values)) + 1 < _MIN_ELEMENTS:
             return ""
         return hashlib.sha256(values.tobytes()).hexdigest()

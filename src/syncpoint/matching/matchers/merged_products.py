@@ -23,6 +23,20 @@ _MAX_STEPS = 8
 """Maximum number of ops between a product and the op that reads its result or a slice of it."""
 
 
+class _Roots:
+    """Of one side: the views of each root, and the products that read a view of it."""
+
+    def __init__(self, graph: SlotGraph) -> None:
+        self.views: dict[Slot, list[Slot]] = {}
+        for slot, root in graph.roots.items():
+            self.views.setdefault(root, []).append(slot)
+        self.products: dict[Slot, list[int]] = {}
+        for position, kind in enumerate(graph.classes):
+            if kind == "matmul" and len(graph.reads[position]) == 1:
+                root = graph.root(graph.reads[position][0])
+                self.products.setdefault(root, []).append(position)
+
+
 class MergedProductMatcher:
     """Pairs separate products with slices of a merged product."""
 
@@ -34,17 +48,18 @@ class MergedProductMatcher:
         if work.is_done() or not all(graph.has_edges for graph in work.graphs):
             return ()
         is_paired = False
+        roots = [_Roots(graph) for graph in work.graphs]
         for side in (TARGET, REFERENCE):
             graph = work.graphs[side]
             for position, kind in enumerate(graph.classes):
                 if kind == "matmul" and graph.live[position] and len(graph.reads[position]) == 1:
-                    is_paired |= _pair_product(work, side, position)
+                    is_paired |= _pair_product(work, roots, side, position)
         if is_paired:
             walk_edges(work)
         return ()
 
 
-def _pair_product(work: Workspace, side: int, position: int) -> bool:
+def _pair_product(work: Workspace, roots: list[_Roots], side: int, position: int) -> bool:
     """Pair the result of a product, or the first view of it that a paired op reads, with a slice of
     a merged product; return whether it was paired."""
     graph = work.graphs[side]
@@ -53,7 +68,9 @@ def _pair_product(work: Workspace, side: int, position: int) -> bool:
         if not work.is_free(side, slot) and wrong is None:
             return False
         operands = dict.fromkeys(_operands_of_partners(work, side, slot))
-        fitting = [other for other in operands if _is_slice_of_merged(work, side, position, other)]
+        fitting = [
+            other for other in operands if _is_slice_of_merged(work, roots, side, position, other)
+        ]
         if len(fitting) == 1 and work.graphs[1 - side].count(fitting[0]) == graph.count(slot):
             if wrong is not None:
                 work.unpair(wrong)
@@ -116,7 +133,9 @@ def _operands_of_partners(work: Workspace, side: int, slot: Slot) -> Iterator[Sl
                 yield others[reads.index(slot)]
 
 
-def _is_slice_of_merged(work: Workspace, side: int, position: int, other: Slot) -> bool:
+def _is_slice_of_merged(
+    work: Workspace, roots: list[_Roots], side: int, position: int, other: Slot
+) -> bool:
     """Whether a slot of the other side is cut from a larger product that reads the partner of what
     the product reads."""
     graph, other_graph = work.graphs[side], work.graphs[1 - side]
@@ -134,7 +153,7 @@ def _is_slice_of_merged(work: Workspace, side: int, position: int, other: Slot) 
             first = other_graph.completing.get(producer, producer)
             root = other_graph.root(other_graph.reads[first][0])
             sources = {graph.root(read) for read in graph.reads[position]}
-            partners = _partners_of_root(work, 1 - side, root)
+            partners = _partners_of_root(work, roots, 1 - side, root)
             return is_cut and bool(sources & partners)
         if kind not in TRANSPARENT | _SLICING:
             return False
@@ -143,12 +162,12 @@ def _is_slice_of_merged(work: Workspace, side: int, position: int, other: Slot) 
     return False
 
 
-def _partners_of_root(work: Workspace, side: int, root: Slot) -> set[Slot]:
+def _partners_of_root(work: Workspace, roots: list[_Roots], side: int, root: Slot) -> set[Slot]:
     """The roots of the partners of a root and of its views."""
-    graph, other_graph = work.graphs[side], work.graphs[1 - side]
+    other_graph = work.graphs[1 - side]
     paired = (work.to_reference, work.to_target)[side]
-    views = [root, *(slot for slot, own_root in graph.roots.items() if own_root == root)]
-    return {other_graph.root(paired[slot]) for slot in views if slot in paired}
+    slots = [root, *roots[side].views.get(root, ())]
+    return {other_graph.root(paired[slot]) for slot in slots if slot in paired}
 
 
 class LastSliceMatcher:
@@ -162,12 +181,13 @@ class LastSliceMatcher:
         work = Workspace.of(matching)
         if work.is_done() or not all(graph.has_edges for graph in work.graphs):
             return ()
-        while _pair_last_slices(work, TARGET) or _pair_last_slices(work, REFERENCE):
+        roots = [_Roots(graph) for graph in work.graphs]
+        while any(_pair_last_slices(work, roots, side) for side in (TARGET, REFERENCE)):
             walk_edges(work)
         return ()
 
 
-def _pair_last_slices(work: Workspace, side: int) -> bool:
+def _pair_last_slices(work: Workspace, roots: list[_Roots], side: int) -> bool:
     """Pair the last slice of each merged product of the other side; return whether any was
     paired."""
     other_graph = work.graphs[1 - side]
@@ -177,7 +197,9 @@ def _pair_last_slices(work: Workspace, side: int) -> bool:
             continue
         branches = _branches(other_graph, position)
         if len(branches) > 1:
-            is_paired |= _pair_last_slice(work, side, position, branches)
+            root = other_graph.root(other_graph.reads[position][0])
+            products = _products_reading_partner(work, roots, side, root)
+            is_paired |= _pair_last_slice(work, side, products, branches)
     return is_paired
 
 
@@ -193,14 +215,13 @@ def _branches(graph: SlotGraph, position: int) -> list[list[Slot]]:
     return []
 
 
-def _pair_last_slice(work: Workspace, side: int, position: int, branches: list[list[Slot]]) -> bool:
+def _pair_last_slice(
+    work: Workspace, side: int, products: dict[int, list[Slot]], branches: list[list[Slot]]
+) -> bool:
     """Pair the only slice and the only product that are left, at the views at which the others are
     paired; return whether they were paired."""
     graph, other_graph = work.graphs[side], work.graphs[1 - side]
     paired = (work.to_reference, work.to_target)[1 - side]
-    products = _products_reading_partner(
-        work, side, other_graph.root(other_graph.reads[position][0])
-    )
     levels: dict[tuple[int, int], None] = {}
     open_branches = []
     for branch in branches:
@@ -235,15 +256,12 @@ def _pair_last_slice(work: Workspace, side: int, position: int, branches: list[l
     return False
 
 
-def _products_reading_partner(work: Workspace, side: int, root: Slot) -> dict[int, list[Slot]]:
+def _products_reading_partner(
+    work: Workspace, roots: list[_Roots], side: int, root: Slot
+) -> dict[int, list[Slot]]:
     """The products that read the partner of a root of the other side, each with its result and the
     views of it."""
     graph = work.graphs[side]
-    partners = _partners_of_root(work, 1 - side, root)
-    products: dict[int, list[Slot]] = {}
-    for position, kind in enumerate(graph.classes):
-        reads = graph.reads[position]
-        if kind == "matmul" and len(reads) == 1 and graph.root(reads[0]) in partners:
-            result = next(iter(graph.results(position)), None)
-            products[position] = list(_views_of(graph, result))
-    return products
+    partners = _partners_of_root(work, roots, 1 - side, root)
+    positions = sorted(p for partner in partners for p in roots[side].products.get(partner, ()))
+    return {p: list(_views_of(graph, next(iter(graph.results(p)), None))) for p in positions}
