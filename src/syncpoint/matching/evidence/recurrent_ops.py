@@ -24,7 +24,7 @@ RESULT = 0
 """Index of the output that holds every step; those after it are the states after the last step."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RecurrentOp:
     """One recurrent op, and what is known of its layers."""
 
@@ -95,7 +95,16 @@ def _describe(graph: SlotGraph, position: int, op: Op, family: str) -> Recurrent
     if state and state != expected:
         return None
     is_stack = "num_layers" in attributes
-    return RecurrentOp(position, op, family, layers, directions, is_stack, axes, sizes)
+    return RecurrentOp(
+        position=position,
+        op=op,
+        family=family,
+        layers=layers,
+        directions=directions,
+        is_stack=is_stack,
+        axes=axes,
+        sizes=sizes,
+    )
 
 
 def chains_of_layers(graph: SlotGraph, ops: list[RecurrentOp]) -> list[list[RecurrentOp]]:
