@@ -197,8 +197,8 @@ def _lines_after_table(analysis: AnalysisResult) -> Iterator[str]:
     if hidden:
         kernels = len(set(hidden.values()))
         yield (
-            f"{len(hidden)} ops have no buffer of their own; {kernels} kernels compute them (all in"
-            " --json)"
+            f"ops without a buffer of their own: {len(hidden)}, computed by kernels: {kernels}"
+            " (all in --json)"
         )
     if analysis.metadata:
         first, differences = next(iter(analysis.metadata.items()))

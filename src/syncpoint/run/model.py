@@ -136,6 +136,11 @@ class Frame:
         return cls(file, int(line)) if file and line.isdecimal() else None
 
 
+RECORDER_ATTRIBUTES = frozenset({"node", "rewritten by", "part_of"})
+"""Attributes of an op that a recorder adds: its name in the file, the rule that created it, the op
+that it is a step of. They are no arguments."""
+
+
 @dataclass(frozen=True)
 class Op:
     """One executed operation."""

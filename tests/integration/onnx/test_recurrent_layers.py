@@ -174,3 +174,37 @@ def test_layers_of_one_size_are_told_apart():
         assert [rows[op].target.type for op in ("gru", "gru_1", "gru_2")] == ["GRU"] * 3
         guilty = {row.reference.key.op.op for row in comparison.rows if row.guilty}
         assert guilty == ({"gru_1"} if model is faulty else set())
+
+
+def quantize(model, folder):
+    """The model with dynamically quantized weights, which its LSTM multiplies as 8-bit integers."""
+    from onnxruntime.quantization import quantize_dynamic
+
+    onnx.save(model, folder / "float.onnx")
+    logging.disable(logging.CRITICAL)
+    try:
+        quantize_dynamic(folder / "float.onnx", folder / "int8.onnx")
+    finally:
+        logging.disable(logging.NOTSET)
+    return onnx.load(folder / "int8.onnx")
+
+
+def test_an_lstm_in_eight_bits_is_judged_by_its_grid(tmp_path):
+    net, inputs = make_recurrent("LSTM", "yhc", batch_first=True, num_layers=2)
+    model = quantize(export(net, inputs), tmp_path)
+    assert "DynamicQuantizeLSTM" in {node.op_type for node in model.graph.node}
+    comparison = sp.compare(model, net, inputs=inputs)
+    assert str(comparison.verdict) == "close"
+    assert not [f for f in comparison.findings if f.level is not Level.NOTE]
+
+
+def test_a_wrong_scale_of_an_lstm_in_eight_bits_is_guilty(tmp_path):
+    net, inputs = make_recurrent("LSTM", "y", batch_first=True)
+    model = quantize(export(net, inputs), tmp_path)
+    (lstm,) = (node for node in model.graph.node if node.op_type == "DynamicQuantizeLSTM")
+    (scale,) = (tensor for tensor in model.graph.initializer if tensor.name == lstm.input[8])
+    wrong = onnx.numpy_helper.to_array(scale) * 3
+    scale.CopyFrom(onnx.numpy_helper.from_array(wrong, scale.name))
+    comparison = sp.compare(model, net, inputs=inputs)
+    assert comparison.exit_code() == 1
+    assert "lstm" in {row.reference.key.op.op for row in comparison.rows if row.guilty}

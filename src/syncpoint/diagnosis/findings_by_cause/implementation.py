@@ -36,7 +36,7 @@ from syncpoint.matching.op_kinds import TRANSPARENT, op_class
 from syncpoint.metrics.ratio_text import ratio_text
 from syncpoint.metrics.verdict import Verdict
 from syncpoint.run.dtypes import long_name
-from syncpoint.run.model import Edge, Op, Role
+from syncpoint.run.model import RECORDER_ATTRIBUTES, Edge, Op, Role
 
 _MAX_GUILTY_OPS = 8
 """Guilty ops to look into. Later ones are mostly consequences of these."""
@@ -565,7 +565,9 @@ def _differing_attributes(case: Case, row: Row) -> list[tuple[str, object, objec
     return [
         (name, target[name], reference[name])
         for name in reference
-        if name in target and bool(target[name] != reference[name])
+        if name in target
+        and name not in RECORDER_ATTRIBUTES
+        and bool(target[name] != reference[name])
     ][:2]
 
 

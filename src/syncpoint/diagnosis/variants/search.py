@@ -29,7 +29,7 @@ from syncpoint.diagnosis.variants.screening import (
 )
 from syncpoint.matching.op_kinds import op_class
 from syncpoint.run.dtypes import DTYPES, Kind, from_numpy
-from syncpoint.run.model import Edge, Op, TensorKey
+from syncpoint.run.model import RECORDER_ATTRIBUTES, Edge, Op, TensorKey
 from syncpoint.run.statistics import rms
 
 Values = NDArray[np.float64]
@@ -102,7 +102,9 @@ def find_declared_variant(experiment: RegionExperiment, target_op: Op) -> list[V
     for op in experiment.ops if experiment.target.size <= _MAX_ELEMENTS else ():
         output, arguments = experiment.output(op), experiment.arguments(op)
         other_attributes = {
-            n: v for n, v in target_op.attributes.items() if op.attributes.get(n, v) != v
+            n: v
+            for n, v in target_op.attributes.items()
+            if n not in RECORDER_ATTRIBUTES and op.attributes.get(n, v) != v
         }
         if op.type != target_op.type or not other_attributes or output is None:
             continue

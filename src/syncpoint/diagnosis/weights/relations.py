@@ -217,12 +217,25 @@ def _propose_scaled_slices(reference: Values, target: Values) -> Iterator[Relati
                 f" the other {factors.size - 1} {rows} equal the reference's"
             )
         else:
-            min_scale, max_scale = (scales.min(), scales.max()) if len(off) else (1.0, 1.0)
             words = (
-                f"has {len(off)} of {factors.size} {rows} multiplied by factors from"
-                f" {min_scale:.4g} to {max_scale:.4g}"
+                f"has {len(off)} of {factors.size} {rows}{_name_range(off)} {_name_factors(scales)}"
             )
         yield Relation("scaled", words, factors * reference)
+
+
+def _name_range(indices: NDArray[np.intp]) -> str:
+    """Name consecutive indices, such as those of one part of a merged weight; "" for others."""
+    is_range = len(indices) > 1 and int(indices[-1] - indices[0]) == len(indices) - 1
+    return f" ({indices[0]} to {indices[-1]})" if is_range else ""
+
+
+def _name_factors(scales: Values) -> str:
+    """Say by what slices are multiplied, in four digits."""
+    ends = (scales.min(), scales.max()) if len(scales) else (1.0, 1.0)
+    low, high = (f"{end:.4g}" for end in ends)
+    if low != high:
+        return f"multiplied by factors from {low} to {high}"
+    return "set to zero" if float(low) == 0 else f"multiplied by {low}"
 
 
 def _name_slices(axis: int, rank: int) -> str:

@@ -46,6 +46,7 @@ _INPUT_SCALES: dict[str, tuple[tuple[int, int, int, int | None], ...]] = {
     "QLinearMul": ((0, 1, 2, None), (3, 4, 5, None)),
     "QGemm": ((0, 1, 2, None), (3, 4, 5, -1)),
     "DynamicQuantizeMatMul": ((1, 2, 3, -1),),
+    "DynamicQuantizeLSTM": ((1, 8, 9, 0), (2, 10, 11, 0)),
     "MatMulIntegerToFloat": ((0, 2, 4, None), (1, 3, 5, -1)),
 }
 """Op -> indices of an input, its scale and its zero point, and the axis if it has many scales."""
@@ -217,7 +218,7 @@ def has_integer_product(value: ir.Value) -> bool:
     node = value.producer()
     return node is not None and node.op_type in (
         *("DynamicQuantizeMatMul", "MatMulIntegerToFloat", "MatMulInteger", "ConvInteger"),
-        "MatMulNBits",
+        *("DynamicQuantizeLSTM", "MatMulNBits"),
     )
 
 
