@@ -126,3 +126,32 @@ def test_a_weight_stays_compared_when_only_a_bias_was_folded():
     comparison = sp.compare(Convolutions(True), Convolutions(False), inputs=IMAGE)
     labels = {row.target.label for row in comparison.rows}
     assert {f"c.{layer}.weight" for layer in range(LAYERS)} <= labels
+
+
+class Renamed(nn.Module):
+    """The convolutions with biases under other names."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = Convolutions(True).c
+
+    def forward(self, x):
+        for layer, conv in enumerate(self.layers):
+            x = torch.relu(conv(x)) if layer < LAYERS - 1 else conv(x)
+        return x
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda conv: conv.bias.data.zero_(), "layers.1.bias is zero everywhere"),
+        (lambda conv: conv.weight.data.copy_(conv.weight.data.flip(-1)), "reversed along axis 3"),
+    ],
+    ids=["zeroed", "flipped"],
+)
+def test_a_wrong_parameter_of_another_name_is_no_fault_of_its_op(change, words):
+    """The op that reads it gives the right numbers for it: it neither ignores nor reverses it."""
+    wrong = Renamed()
+    change(wrong.layers[1])
+    (finding,) = causes(sp.compare(wrong, Convolutions(True), inputs=IMAGE))
+    assert finding.cause == "weights" and words in finding.title

@@ -51,6 +51,9 @@ Values = NDArray[np.float64]
 
 _MAX_PARAMETERS = 40
 """Parameters to explain one by one. If more differ, the two runs have different checkpoints."""
+_UNPAIRED_CONFIDENCE = 0.98
+"""Confidence that a recorded parameter is wrong with which the reference's op gives the target's
+numbers: more than that of a fault of the op with the same effect, such as an ignored bias."""
 
 
 class Weights:
@@ -186,7 +189,7 @@ class Weights:
             self.name,
             kind,
             f"{name_target_op(row)} reads {name} as {label}; {name} {what}",
-            0.96,
+            _UNPAIRED_CONFIDENCE,
             (proof.words(f"with {name} in place of {label} in the reference", row.target.label),),
             _advise(kind, label, what),
         )

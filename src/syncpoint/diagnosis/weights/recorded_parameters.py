@@ -218,8 +218,10 @@ def _list_forms(
     experiment: RegionExperiment, edge: Edge, target_weight: Values
 ) -> Iterator[Values]:
     """Yield the forms in which a parameter of the target can replace the reference's: as stored,
-    transposed, and without the scale of a folded norm."""
+    transposed, without axes of length one, and without the scale of a folded norm."""
     shape = experiment.inputs[edge].shape
+    if [n for n in target_weight.shape if n > 1] == [n for n in shape if n > 1]:
+        target_weight = target_weight.reshape(shape)
     plain = [form for form in (target_weight, target_weight.T) if form.ndim and form.shape == shape]
     yield from plain
     gain = _find_gain_behind(experiment, edge) if plain and len(shape) > 1 else None
