@@ -132,6 +132,8 @@ class Matching:
         self._taken_target = {p.target for p in self.pairs}
         self._taken_reference = {p.reference for p in self.pairs}
         self._released: set[SyncPoint] = set()
+        self.exchange_count = 0
+        """How often pairs were replaced or removed."""
 
     def free_target(self, key: TensorKey) -> bool:
         """Whether this target tensor may still be paired."""
@@ -168,6 +170,7 @@ class Matching:
         """Replace pairs, or remove those that map to None."""
         if not changes and not self._released:
             return
+        self.exchange_count += 1
         replaced = [changes.get(pair, pair) for pair in self.pairs if pair not in self._released]
         self._released = set()
         self.pairs = [pair for pair in replaced if pair is not None]

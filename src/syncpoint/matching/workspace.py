@@ -30,7 +30,8 @@ class Workspace:
         self.to_target: dict[Slot, Slot] = {}
         self._points: dict[Slot, list[SyncPoint]] = {}
         self._notes: dict[Slot, str] = {}
-        self._pair_count = 0
+        self._registered = (0, 0)
+        """Number of pairs and of exchanges when the pairs were registered."""
         self.refresh()
         for side, graph in enumerate(self.graphs):
             for slot, op_name in graph.inner_slots():
@@ -84,14 +85,14 @@ class Workspace:
     def refresh(self) -> None:
         """Add the pairs that other matchers have found."""
         pairs = self.matching.pairs
-        if len(pairs) == self._pair_count:
+        if self._registered == (len(pairs), self.matching.exchange_count):
             return
         self.to_reference.clear()
         self.to_target.clear()
         self._points.clear()
         for pair in pairs:
             self._register(pair)
-        self._pair_count = len(pairs)
+        self._registered = (len(pairs), self.matching.exchange_count)
 
     def _register(self, pair: SyncPoint) -> None:
         if pair.target.role not in (Role.OUTPUT, Role.MODEL_INPUT, Role.STATE):
@@ -158,7 +159,7 @@ class Workspace:
         if is_paired:
             self.to_reference[target] = reference
             self.to_target[reference] = target
-            self._pair_count = len(self.matching.pairs)
+            self._registered = (len(self.matching.pairs), self.matching.exchange_count)
         return is_paired
 
     def unpair(self, target: Slot) -> None:
@@ -177,7 +178,6 @@ class Workspace:
                 annotated[point] = replace(point, note=text)
         self._notes.clear()
         self.matching.exchange(annotated)
-        self._pair_count = -1
         self.refresh()
 
     def evidence(self, target: Slot) -> str:
