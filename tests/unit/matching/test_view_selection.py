@@ -15,6 +15,16 @@ UNRELATED = RNG.standard_normal((16, 16)).astype(np.float32)
 TRANSPOSED = "transpose(1,0)"
 
 
+def paired_by_name(runs):
+    """The pairs of two runs whose ops have the same names, with their views."""
+    matching = Matching(*map(Side.of, runs))
+    for op in runs[0].ops:
+        for pair in matching.pair_ops(op.key, op.key, "by hand", 1.0):
+            matching.add(pair)
+    add_views(matching, Workspace.of(matching).view_selector)
+    return matching
+
+
 def view_of_square(target, reference, votes=MIN_VOTES):
     """The view and the note of a pair of square tensors. Before it, `votes` tensors of other axis
     lengths are transposed in the target."""
@@ -23,11 +33,7 @@ def view_of_square(target, reference, votes=MIN_VOTES):
         ops = [(f"long_{i}", "Linear", "", ("x",), long[i].copy()) for i in range(votes)]
         ops.append(("square", "Linear", "", ("x",), square.copy()))
         runs.append(run(*ops, inputs=[("x", np.zeros(4, np.float32))]))
-    matching = Matching(*map(Side.of, runs))
-    for op in runs[0].ops:
-        for pair in matching.pair_ops(op.key, op.key, "by hand", 1.0):
-            matching.add(pair)
-    add_views(matching, Workspace.of(matching).view_selector)
+    matching = paired_by_name(runs)
     views = {pair.target.op.op: (str(pair.view), pair.note) for pair in matching.pairs}
     proven = TRANSPOSED if votes >= MIN_VOTES else ""
     assert all(views[f"long_{i}"][0] == proven for i in range(votes))
@@ -82,11 +88,7 @@ def view_of_sum(result, operand):
             ("total", "Add", "", ("values", "values"), total.copy()),
         ]
         runs.append(run(*ops, inputs=[("x", np.zeros(4, np.float32))]))
-    matching = Matching(*map(Side.of, runs))
-    for op in runs[0].ops:
-        for pair in matching.pair_ops(op.key, op.key, "by hand", 1.0):
-            matching.add(pair)
-    add_views(matching, Workspace.of(matching).view_selector)
+    matching = paired_by_name(runs)
     return next(str(pair.view) for pair in matching.pairs if pair.target.op.op == "total")
 
 
